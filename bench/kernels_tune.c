@@ -193,30 +193,40 @@ static void close_both(struct tuning *t)
 
 /* ---- measuring ---- */
 
-/* Return the microseconds of n calls, which use the copies in turn. */
-static double calls_us(struct tuning *t, struct way *w, const struct layer *l, const struct layer_copies *b,
-		       int n, int rows, void *out, const void *in, int *rc)
+/* Calls of a layer on a number of rows. */
+struct calls {
+	const struct kern_ops *ops;
+	const struct way *way;
+	const struct layer_shape *shape;
+	const struct layer_copies *copies; /* used in turn */
+	int rows;
+	void *out;
+	const void *in;
+};
+
+/* Return the microseconds of n calls. */
+static double calls_us(const struct calls *c, int n, int *rc)
 {
 	const int64_t t0 = clock_us();
 	for (int i = 0; i < n && !*rc; i++)
-		*rc = layers_call(t->ops, w->s, &l->shape, b->copies[i % b->n_copies], out, in, rows);
-	if (t->ops->stream_sync(w->s))
+		*rc = layers_call(c->ops, c->way->s, c->shape, c->copies->copies[i % c->copies->n_copies],
+				  c->out, c->in, c->rows);
+	if (c->ops->stream_sync(c->way->s))
 		*rc = *rc ? *rc : -EIO;
 	return (double)(clock_us() - t0);
 }
 
 /* Return the microseconds per call: the fastest of several measurements of many consecutive calls. */
-static double measure(struct tuning *t, struct way *w, const struct layer *l, const struct layer_copies *b,
-		      int rows, void *out, const void *in, int *rc)
+static double measure(const struct calls *c, int *rc)
 {
 	int n = 1;
-	double us = calls_us(t, w, l, b, n, rows, out, in, rc), best = HUGE_VAL, all = 0;
+	double us = calls_us(c, n, rc), best = HUGE_VAL, all = 0;
 	while (us < LEAST_US && n < CALLS_MAX && !*rc) {
 		n *= 2;
-		us = calls_us(t, w, l, b, n, rows, out, in, rc);
+		us = calls_us(c, n, rc);
 	}
 	for (int i = 0; i < REPEATS_MAX && (i == 0 || all < ENOUGH_US) && !*rc; i++) {
-		us = calls_us(t, w, l, b, n, rows, out, in, rc);
+		us = calls_us(c, n, rc);
 		all += us;
 		best = fmin(best, us / n);
 	}
@@ -256,7 +266,14 @@ static int tune_layer(struct tuning *t, struct layer *l, struct why *why)
 			err_why(why, rc, "%s cannot be loaded", l->shape.name);
 	for (int r = 0; r < l->n_rows && !rc; r++)
 		for (int i = 0; i < 2; i++)
-			l->us[i][r] = measure(t, &t->ways[i], l, &copies[i], a->rows[r], out, in, &rc);
+			l->us[i][r] = measure(&(struct calls){.ops = t->ops,
+							      .way = &t->ways[i],
+							      .shape = &l->shape,
+							      .copies = &copies[i],
+							      .rows = a->rows[r],
+							      .out = out,
+							      .in = in},
+					      &rc);
 	if (rc && !why->text[0])
 		err_why(why, rc, "%s: the device failed (see its log)", l->shape.name);
 	if (!rc)

@@ -316,7 +316,9 @@ static int between(const struct layer_plan *p, const struct weights_expert *e, s
 	float *gate = xmalloc(2 * size * sizeof *gate), *up = gate + size;
 	layer_floats(&e->gate, gate);
 	layer_floats(&e->up, up);
-	int rc = runner_gateup(r, p->c->act, gate, up, e->gate.n, e->gate.k, rows, n, out, why);
+	const struct runner_expert x = {
+		.act = p->c->act, .gate = gate, .up = up, .inter = e->gate.n, .k = e->gate.k};
+	int rc = runner_gateup(r, &x, rows, n, out, why);
 	free(gate);
 	return rc;
 }

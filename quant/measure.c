@@ -241,7 +241,12 @@ static int inner_rows(struct pass *p, const struct weights_expert *x, struct sam
 	layer_floats(&x->gate, gate);
 	layer_floats(&x->up, up);
 	if (rows->n)
-		rc = runner_gateup(p->side[0].r, p->side[0].of->config.act, gate, up, x->gate.n, x->gate.k,
+		rc = runner_gateup(p->side[0].r,
+				   &(struct runner_expert){.act = p->side[0].of->config.act,
+							   .gate = gate,
+							   .up = up,
+							   .inter = x->gate.n,
+							   .k = x->gate.k},
 				   rows->rows, rows->n, mid, p->why);
 	free(gate);
 	free(rows->rows);

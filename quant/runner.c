@@ -292,21 +292,21 @@ int runner_product(struct runner *r, const float *w, int n, int k, const float *
 	return rc;
 }
 
-int runner_gateup(struct runner *r, enum config_act act, const float *gate, const float *up, int inter, int k,
-		  const float *x, int n_rows, float *out, struct why *why)
+int runner_gateup(struct runner *r, const struct runner_expert *e, const float *x, int n_rows, float *out,
+		  struct why *why)
 {
 	const struct kern_linear_src src = {.name = "an expert",
-					    .k = k,
-					    .act = act == ACT_GELU_TANH ? KERN_GELU_TANH : KERN_SILU,
+					    .k = e->k,
+					    .act = e->act == ACT_GELU_TANH ? KERN_GELU_TANH : KERN_SILU,
 					    .n_parts = 2,
-					    .parts = {{.dtype = KERN_F32, .n = inter, .w = gate},
-						      {.dtype = KERN_F32, .n = inter, .w = up}}};
+					    .parts = {{.dtype = KERN_F32, .n = e->inter, .w = e->gate},
+						      {.dtype = KERN_F32, .n = e->inter, .w = e->up}}};
 	struct kern_linear *l = NULL;
 	int rc = r->ops->linear_load(r->dev, &src, &l, why);
 	for (int at = 0; !rc && at < n_rows; at += RUNNER_BATCH) {
 		const int rows = n_rows - at < RUNNER_BATCH ? n_rows - at : RUNNER_BATCH;
-		rc = r->ops->gateup_swiglu(r->stream, l, out + (size_t)at * (size_t)inter,
-					   x + (size_t)at * (size_t)k, rows);
+		rc = r->ops->gateup_swiglu(r->stream, l, out + (size_t)at * (size_t)e->inter,
+					   x + (size_t)at * (size_t)e->k, rows);
 	}
 	if (!rc)
 		rc = r->ops->stream_sync(r->stream);

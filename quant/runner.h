@@ -58,8 +58,16 @@ int runner_load(struct runner *r, const float *w, int n, int k, struct kern_line
 int runner_apply(struct runner *r, const struct kern_linear *w, int n, int k, const float *x, int n_rows,
 		 float *out);
 void runner_unload(struct runner *r, struct kern_linear *w); /* NULL is fine */
-/* Compute an expert's out [n_rows, inter] = act(x gate^T) * (x up^T). */
-int runner_gateup(struct runner *r, enum config_act act, const float *gate, const float *up, int inter, int k,
-		  const float *x, int n_rows, float *out, struct why *why);
+
+/* Gate and up of an expert, both F32 [inter, k]. */
+struct runner_expert {
+	enum config_act act;
+	const float *gate, *up;
+	int inter, k;
+};
+
+/* Compute an expert's out [n_rows, inter] = act(x gate^T) * (x up^T); x: [n_rows, k]. */
+int runner_gateup(struct runner *r, const struct runner_expert *e, const float *x, int n_rows, float *out,
+		  struct why *why);
 
 #endif

@@ -284,38 +284,38 @@ static size_t weights_ahead(const struct cpu_codes *c)
 	return 0;
 }
 
-static void run_dots(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn,
-		     int b0, int b1, unsigned char *lines, float *c, const float *next)
+static void run_dots(const struct cpu_linear_job *j, const struct cpu_linear_tile *at)
 {
-	const int r0 = row_block_start(j, b0);
+	const struct cpu_part *p = at->part;
+	const int r0 = row_block_start(j, at->b0);
 	const struct cpu_dot_tile t = {
-		.w = p->w + (size_t)block * p->block_bytes,
-		.tiles = cpu_part_tiles(p, block),
-		.t0 = t0,
-		.tn = tn,
+		.w = p->w + (size_t)at->block * p->block_bytes,
+		.tiles = cpu_part_tiles(p, at->block),
+		.t0 = at->t0,
+		.tn = at->tn,
 		.k = j->w->k,
 		.codes = p->codes,
 		.x = j->dots + (size_t)r0 * j->op.row,
 		.op = &j->op,
-		.n_rows = row_block_start(j, b1) - r0,
+		.n_rows = row_block_start(j, at->b1) - r0,
 		.ahead = weights_ahead(&p->codes),
-		.next = next,
+		.next = at->next,
 		.next_stride = j->out_stride,
-		.scratch = lines,
-		.c = c,
+		.scratch = at->lines,
+		.c = at->c,
 	};
 	j->w->dev->dot->tile(&t);
 }
 
-static void run_bf16(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn,
-		     int b0, int b1, unsigned char *scratch, float *c)
+static void run_bf16(const struct cpu_linear_job *j, const struct cpu_linear_tile *at)
 {
-	const int r0 = row_block_start(j, b0);
+	const struct cpu_part *p = at->part;
+	const int r0 = row_block_start(j, at->b0);
 	const struct cpu_bf16_tile t = {
-		.w = p->w + (size_t)block * p->block_bytes,
-		.tiles = cpu_part_tiles(p, block),
-		.t0 = t0,
-		.tn = tn,
+		.w = p->w + (size_t)at->block * p->block_bytes,
+		.tiles = cpu_part_tiles(p, at->block),
+		.t0 = at->t0,
+		.tn = at->tn,
 		.k = j->w->k,
 		.group = p->codes.group,
 		.bits = p->codes.bits,
@@ -323,41 +323,42 @@ static void run_bf16(const struct cpu_linear_job *j, const struct cpu_part *p, i
 		.zero = p->codes.zero,
 		.x = j->in + (size_t)r0 * j->row,
 		.row = j->row,
-		.n_rows = row_block_start(j, b1) - r0,
-		.scratch = scratch,
-		.c = c,
+		.n_rows = row_block_start(j, at->b1) - r0,
+		.scratch = at->lines,
+		.c = at->c,
 	};
 	j->w->dev->bf16->tile(&t);
 }
 
-void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn,
-		     int b0, int b1, unsigned char *lines, float *c, const float *next)
+static void run_floats(const struct cpu_linear_job *j, const struct cpu_linear_tile *at)
 {
-	const struct kern_linear *w = j->w;
-	const int r0 = row_block_start(j, b0);
-	if (p->dots) {
-		run_dots(j, p, block, t0, tn, b0, b1, lines, c, next);
-		return;
-	}
-	if (p->bf16) {
-		run_bf16(j, p, block, t0, tn, b0, b1, lines, c);
-		return;
-	}
+	const struct cpu_part *p = at->part;
+	const int r0 = row_block_start(j, at->b0);
 	struct cpu_tile t = {
 		.dtype = p->dtype,
-		.w = p->w + (size_t)block * p->block_bytes,
-		.tiles = cpu_part_tiles(p, block),
-		.t0 = t0,
-		.tn = tn,
-		.k = w->k,
+		.w = p->w + (size_t)at->block * p->block_bytes,
+		.tiles = cpu_part_tiles(p, at->block),
+		.t0 = at->t0,
+		.tn = at->tn,
+		.k = j->w->k,
 		.codes = p->codes,
-		.scratch = lines,
-		.x = j->x + (size_t)r0 * (size_t)w->k,
-		.n_rows = row_block_start(j, b1) - r0,
-		.n_row_blocks = b1 - b0,
-		.c = c,
+		.scratch = at->lines,
+		.x = j->x + (size_t)r0 * (size_t)j->w->k,
+		.n_rows = row_block_start(j, at->b1) - r0,
+		.n_row_blocks = at->b1 - at->b0,
+		.c = at->c,
 	};
-	w->dev->isa->linear_tile(&t);
+	j->w->dev->isa->linear_tile(&t);
+}
+
+void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_linear_tile *t)
+{
+	if (t->part->dots)
+		run_dots(j, t);
+	else if (t->part->bf16)
+		run_bf16(j, t);
+	else
+		run_floats(j, t);
 }
 
 /* Report that outputs c0 .. c0 + n - 1 of some rows are done.  The task that finishes a group converts the
@@ -409,15 +410,25 @@ static void linear_task(void *arg, int task, int thread)
 	const int r0 = row_block_start(j, b0), rows = row_block_start(j, b1) - r0;
 	const size_t c_stride = (size_t)tn * LANES_N;
 	float *out = j->out + (size_t)r0 * j->out_stride + (j->swiglu ? 0 : p->n0) + c0;
-	cpu_linear_tile(j, p, block, t0, tn, b0, b1, s->lines, s->c, j->swiglu ? NULL : out);
+	struct cpu_linear_tile t = {.part = p,
+				    .block = block,
+				    .t0 = t0,
+				    .tn = tn,
+				    .b0 = b0,
+				    .b1 = b1,
+				    .lines = s->lines,
+				    .c = s->c,
+				    .next = j->swiglu ? NULL : out};
+	cpu_linear_tile(j, &t);
 	if (!j->swiglu) {
 		isa->store_rows(out, j->out_stride, s->c, c_stride, p->bias ? p->bias + c0 : NULL, rows, n);
 		return;
 	}
-	const struct cpu_part *up = &w->parts[1];
-	float *c2 = s->c + (size_t)ROWS_MAX * BLOCK_N;
-	cpu_linear_tile(j, up, block, t0, tn, b0, b1, s->lines, c2, out);
-	cpu_linear_act(j, out, s->c, c2, c_stride, c0, n, rows);
+	t.part = &w->parts[1];
+	t.c = s->c + (size_t)ROWS_MAX * BLOCK_N;
+	t.next = out;
+	cpu_linear_tile(j, &t);
+	cpu_linear_act(j, out, s->c, t.c, c_stride, c0, n, rows);
 	if (j->op_out)
 		arrive(j, cut, c0, n, r0, rows);
 }

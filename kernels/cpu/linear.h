@@ -29,13 +29,20 @@ struct cpu_linear_job {
 	int n_col_tasks;
 };
 
+/* Tiles t0 .. t0 + tn - 1 of a block of a part, for row blocks b0 .. b1 - 1. */
+struct cpu_linear_tile {
+	const struct cpu_part *part;
+	int block, t0, tn;
+	int b0, b1;
+	unsigned char *lines; /* the thread's scratch */
+	float *c;             /* results, [rows][tn * LANES_N] */
+	const float *next;    /* where the outputs are written next; NULL: elsewhere */
+};
+
 /* Pack the rows of block b as [k][m], so that a step along K reads m adjacent values.  out: destination of
  * row 0. */
 void cpu_linear_pack(const struct cpu_linear_job *j, int b, float *out);
-/* Compute tiles t0 .. t0 + tn - 1 of a block of a part, for row blocks b0 .. b1 - 1: c [rows][tn * LANES_N].
- * lines: the thread's scratch.  next: where the outputs are written next, or NULL. */
-void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn,
-		     int b0, int b1, unsigned char *lines, float *c, const float *next);
+void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_linear_tile *t);
 /* Activate gate and up [rows][c_stride] into out: n outputs from c0 on. */
 void cpu_linear_act(const struct cpu_linear_job *j, float *out, const float *gate, const float *up,
 		    size_t c_stride, int c0, int n, int n_rows);

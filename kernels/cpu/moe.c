@@ -316,17 +316,25 @@ static void gateup_task(void *arg, int task, int thread)
 	const struct cpu_scratch *s = &j->dev->scratch[thread];
 	const struct task *t = &j->m->tasks[task];
 	const struct cpu_linear_job *l = &j->m->cuts[t->cut].gateup;
-	const struct cpu_part *gate = &l->w->parts[0], *up = &l->w->parts[1];
+	const struct cpu_part *gate = &l->w->parts[0];
 	const int per_block = BLOCK_TILES / j->gateup_tiles;
 	const int block = t->col / per_block, t0 = t->col % per_block * j->gateup_tiles;
 	const int tiles = cpu_part_tiles(gate, block), tn = tiles < j->gateup_tiles ? tiles : j->gateup_tiles;
 	const int c0 = block * BLOCK_N + t0 * LANES_N, left = gate->n - c0;
-	float *c2 = s->c + (size_t)ROWS_MAX * BLOCK_N;
 	if (t0 >= tiles || left <= 0)
 		return;
-	cpu_linear_tile(l, gate, block, t0, tn, 0, l->n_row_blocks, s->lines, s->c, NULL);
-	cpu_linear_tile(l, up, block, t0, tn, 0, l->n_row_blocks, s->lines, c2, NULL);
-	cpu_linear_act(l, l->out + c0, s->c, c2, (size_t)tn * LANES_N, c0,
+	struct cpu_linear_tile at = {.part = gate,
+				     .block = block,
+				     .t0 = t0,
+				     .tn = tn,
+				     .b1 = l->n_row_blocks,
+				     .lines = s->lines,
+				     .c = s->c};
+	cpu_linear_tile(l, &at);
+	at.part = &l->w->parts[1];
+	at.c = s->c + (size_t)ROWS_MAX * BLOCK_N;
+	cpu_linear_tile(l, &at);
+	cpu_linear_act(l, l->out + c0, s->c, at.c, (size_t)tn * LANES_N, c0,
 		       left < tn * LANES_N ? left : tn * LANES_N, l->n_rows);
 }
 
@@ -370,7 +378,13 @@ static void down_task(void *arg, int task, int thread)
 	for (int k = 0; k < j->n_cuts; k++) {
 		const struct cut *c = &j->m->cuts[k];
 		const struct cpu_part *p = &c->down.w->parts[0];
-		cpu_linear_tile(&c->down, p, block, t0, tn, 0, c->down.n_row_blocks, s->lines, s->c, NULL);
+		cpu_linear_tile(&c->down, &(struct cpu_linear_tile){.part = p,
+								    .block = block,
+								    .t0 = t0,
+								    .tn = tn,
+								    .b1 = c->down.n_row_blocks,
+								    .lines = s->lines,
+								    .c = s->c});
 		for (int i = 0; i < c->down.n_rows; i++) {
 			const float *y = s->c + (size_t)i * (size_t)(tn * LANES_N),
 				    w = j->m->weight[c->pair0 + i];

@@ -238,26 +238,25 @@ static void pack_e4m3(const uint8_t *code, size_t k, int len, int rows, unsigned
 
 /* ---- blocks ---- */
 
-/* Pack the lines of a group, step bytes apart: len inputs from k0 on. */
-static void pack_lines(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int k0,
-		       int len, int row0, int rows, unsigned char *lines, size_t step)
+/* Pack the lines of a group, step bytes apart.  code: len codes of each row; rows are k codes apart. */
+static void pack_lines(const struct cpu_codes *p, const uint8_t *code, size_t k, int len, int rows,
+		       unsigned char *lines, size_t step)
 {
-	const uint8_t *code = r->code + (size_t)row0 * (size_t)c->k + k0;
 	const int bits = p->bits;
 	if (p->e4m3) {
-		pack_e4m3(code, (size_t)c->k, len, rows, lines, step);
+		pack_e4m3(code, k, len, rows, lines, step);
 		return;
 	}
 	if (rows == LANES_N && len % PIECE == 0) {
 		if (bits == 4)
-			pack_tile(4, code, (size_t)c->k, len, lines, step);
+			pack_tile(4, code, k, len, lines, step);
 		else if (bits == 6)
-			pack_tile(6, code, (size_t)c->k, len, lines, step);
+			pack_tile(6, code, k, len, lines, step);
 		else
-			pack_tile(8, code, (size_t)c->k, len, lines, step);
+			pack_tile(8, code, k, len, lines, step);
 		return;
 	}
-	for (int n = 0; n < rows; n++, code += c->k, lines += 4)
+	for (int n = 0; n < rows; n++, code += k, lines += 4)
 		if (bits == 4)
 			pack_row(4, code, len, lines, step);
 		else if (bits == 6)
@@ -282,8 +281,8 @@ void cpu_pack_codes(const struct cpu_codes *p, const struct codes *c, const stru
 		for (int t = 0; t * LANES_N < n; t++) {
 			int rows = n - t * LANES_N < LANES_N ? n - t * LANES_N : LANES_N;
 			pack_head(p, c, r, g, t * LANES_N, rows, out + t * p->head);
-			pack_lines(p, c, &r->r, k0, len, t * LANES_N, rows, lines + t * 64,
-				   (size_t)tiles * 64);
+			pack_lines(p, r->r.code + (size_t)(t * LANES_N) * (size_t)c->k + k0, (size_t)c->k,
+				   len, rows, lines + t * 64, (size_t)tiles * 64);
 		}
 		out += (size_t)tiles * cpu_pack_group_bytes(p, len);
 	}

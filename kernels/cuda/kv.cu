@@ -97,22 +97,27 @@ static int copy_pieces(struct kern_stream *s, unsigned char *to, const unsigned 
 	return 0;
 }
 
+/* The device's blocks, or the host's. */
+struct pool {
+	unsigned char *p;
+	int n;
+};
+
 /* Copy pairs in order: a destination may be a later pair's source.  Between two pools, a pair that continues
  * the previous pair on both sides joins its transfer, so that small adjacent blocks share pieces. */
-static int copy_pairs(struct kern_stream *s, const struct kern_kv *kv, unsigned char *to, int n_to,
-		      const unsigned char *from, int n_from, const int32_t (*pairs)[2], int n,
-		      cudaMemcpyKind kind)
+static int copy_pairs(struct kern_stream *s, const struct kern_kv *kv, struct pool to, struct pool from,
+		      const int32_t (*pairs)[2], int n, cudaMemcpyKind kind)
 {
 	for (int i = 0, run; i < n; i += run) {
-		for (run = 1; i + run < n && to != from && pairs[i + run][0] == pairs[i][0] + run &&
+		for (run = 1; i + run < n && to.p != from.p && pairs[i + run][0] == pairs[i][0] + run &&
 			      pairs[i + run][1] == pairs[i][1] + run;)
 			run++;
-		assert(pairs[i][0] >= 0 && pairs[i][0] + run <= n_from);
-		assert(pairs[i][1] >= 0 && pairs[i][1] + run <= n_to);
-		if (to == from && pairs[i][0] == pairs[i][1])
+		assert(pairs[i][0] >= 0 && pairs[i][0] + run <= from.n);
+		assert(pairs[i][1] >= 0 && pairs[i][1] + run <= to.n);
+		if (to.p == from.p && pairs[i][0] == pairs[i][1])
 			continue;
-		int e = copy_pieces(s, to + (size_t)pairs[i][1] * kv->block_bytes,
-				    from + (size_t)pairs[i][0] * kv->block_bytes,
+		int e = copy_pieces(s, to.p + (size_t)pairs[i][1] * kv->block_bytes,
+				    from.p + (size_t)pairs[i][0] * kv->block_bytes,
 				    (size_t)run * kv->block_bytes, kind);
 		if (e)
 			return e;
@@ -120,20 +125,27 @@ static int copy_pairs(struct kern_stream *s, const struct kern_kv *kv, unsigned 
 	return 0;
 }
 
+static struct pool device_pool(const struct kern_kv *kv)
+{
+	return {kv->pool, kv->n_blocks};
+}
+
+static struct pool host_pool(const struct kern_kv *kv)
+{
+	return {kv->host, kv->n_host_blocks};
+}
+
 int cuda_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n)
 {
-	return copy_pairs(s, kv, kv->pool, kv->n_blocks, kv->pool, kv->n_blocks, pairs, n,
-			  cudaMemcpyDeviceToDevice);
+	return copy_pairs(s, kv, device_pool(kv), device_pool(kv), pairs, n, cudaMemcpyDeviceToDevice);
 }
 
 int cuda_kv_swap_out(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n)
 {
-	return copy_pairs(s, kv, kv->host, kv->n_host_blocks, kv->pool, kv->n_blocks, pairs, n,
-			  cudaMemcpyDeviceToHost);
+	return copy_pairs(s, kv, host_pool(kv), device_pool(kv), pairs, n, cudaMemcpyDeviceToHost);
 }
 
 int cuda_kv_swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n)
 {
-	return copy_pairs(s, kv, kv->pool, kv->n_blocks, kv->host, kv->n_host_blocks, pairs, n,
-			  cudaMemcpyHostToDevice);
+	return copy_pairs(s, kv, device_pool(kv), host_pool(kv), pairs, n, cudaMemcpyHostToDevice);
 }

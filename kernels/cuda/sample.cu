@@ -49,28 +49,34 @@ KERN_DEV float logprob_of(const struct stats &t, float x)
 	return f32_add_rn(f32_add_rn(x, -t.max), -t.log_sum);
 }
 
-/* Write the k largest raw logits that the mask allows, with the lower id first among equals.  Missing entries
- * get id -1. */
+/* The k most likely tokens of a row; missing entries have id -1. */
+struct tops {
+	int k;
+	int32_t *id;
+	float *logprob;
+};
+
+/* Write the largest raw logits that the mask allows, with the lower id first among equals.  ids: scratch. */
 KERN_DEV void top_logprobs(struct shared *s, const struct stats &t, const float *x, const uint32_t *mask,
-			   int n, int k, int32_t *ids, int32_t *top_id, float *top_logprob)
+			   int n, int32_t *ids, const struct tops &out)
 {
 	auto counts = [=](int i) { return is_allowed(mask, i) && x[i] == x[i]; };
 	auto key = [=](int i) { return is_allowed(mask, i) ? key_of(x[i]) : 0; }; /* no logit has key 0 */
 	auto one = [=](int i) -> uint64_t { return counts(i); };
-	const struct cut c = find_cut(s, n, (uint64_t)k, key, one);
+	const struct cut c = find_cut(s, n, (uint64_t)out.k, key, one);
 	const int have = keep(
 		s, n, c, [](int i) { return i; }, key, counts, ids);
-	for (int i = tid(); i < k; i += THREADS) {
+	for (int i = tid(); i < out.k; i += THREADS) {
 		if (i >= have) {
-			top_id[i] = -1;
-			top_logprob[i] = -INFINITY;
+			out.id[i] = -1;
+			out.logprob[i] = -INFINITY;
 			continue;
 		}
 		int at = 0; /* rank: the number of larger logits, plus earlier equals, which have lower ids */
 		for (int o = 0; o < have; o++)
 			at += x[ids[o]] > x[ids[i]] || (x[ids[o]] == x[ids[i]] && o < i);
-		top_id[at] = ids[i];
-		top_logprob[at] = logprob_of(t, x[ids[i]]);
+		out.id[at] = ids[i];
+		out.logprob[at] = logprob_of(t, x[ids[i]]);
 	}
 	block_sync();
 }
@@ -250,9 +256,9 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_kernel(struct sample
 		a.rank[i] = rank;
 	}
 	if (r.n_logprobs > 0)
-		top_logprobs(s, t, x, mask, n, r.n_logprobs, a.ids + (size_t)i * a.vocab_stride,
-			     a.top_id + (size_t)i * (size_t)a.top_stride,
-			     a.top_logprob + (size_t)i * (size_t)a.top_stride);
+		top_logprobs(s, t, x, mask, n, a.ids + (size_t)i * a.vocab_stride,
+			     {r.n_logprobs, a.top_id + (size_t)i * (size_t)a.top_stride,
+			      a.top_logprob + (size_t)i * (size_t)a.top_stride});
 }
 
 /* ---- host ---- */

@@ -28,13 +28,17 @@ enum { SPECIAL = 3 };
 
 enum kind { VALUES, WORDS, ZEROS };
 
+struct content {
+	enum kind kind;
+	double std, mean; /* of VALUES */
+};
+
 struct tensor {
 	char name[96];
 	const char *dtype;
 	size_t rows, columns; /* columns 0: a tensor of one dimension */
 	size_t at, bytes;
-	enum kind kind;
-	double std, mean;
+	struct content content;
 };
 
 struct shape {
@@ -68,19 +72,22 @@ static void die(const char *what)
 /* ---- the tensors ---- */
 
 static void add(struct model *m, const char *prefix, const char *name, const char *dtype, size_t rows,
-		size_t columns, enum kind kind, double std, double mean)
+		size_t columns, struct content content)
 {
 	struct tensor *t = &m->tensors[m->n++];
 	*t = (struct tensor){.dtype = dtype,
 			     .rows = rows,
 			     .columns = columns,
 			     .at = m->bytes,
-			     .bytes = rows * (columns ? columns : 1) * (kind == VALUES ? 2 : 4),
-			     .kind = kind,
-			     .std = std,
-			     .mean = mean};
+			     .bytes = rows * (columns ? columns : 1) * (content.kind == VALUES ? 2 : 4),
+			     .content = content};
 	snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
 	m->bytes += t->bytes;
+}
+
+static struct content values(double std, double mean)
+{
+	return (struct content){VALUES, std, mean};
 }
 
 static const char *plain(const struct model *m)
@@ -96,15 +103,15 @@ static void add_linear(struct model *m, const char *prefix, const char *name, in
 	const double std = gain / sqrt(n_in);
 	if (!m->awq) {
 		snprintf(part, sizeof part, "%s.weight", name);
-		add(m, prefix, part, plain(m), n, k, VALUES, std, 0);
+		add(m, prefix, part, plain(m), n, k, values(std, 0));
 		return;
 	}
 	snprintf(part, sizeof part, "%s.qweight", name);
-	add(m, prefix, part, "I32", k, n / 8, WORDS, 0, 0);
+	add(m, prefix, part, "I32", k, n / 8, (struct content){.kind = WORDS});
 	snprintf(part, sizeof part, "%s.qzeros", name);
-	add(m, prefix, part, "I32", k / GROUP, n / 8, ZEROS, 0, 0);
+	add(m, prefix, part, "I32", k / GROUP, n / 8, (struct content){.kind = ZEROS});
 	snprintf(part, sizeof part, "%s.scales", name);
-	add(m, prefix, part, "F16", k / GROUP, n, VALUES, 0.12 * std / 4.65, std / 4.65);
+	add(m, prefix, part, "F16", k / GROUP, n, values(0.12 * std / 4.65, std / 4.65));
 }
 
 static void add_all(struct model *m)
@@ -112,14 +119,14 @@ static void add_all(struct model *m)
 	const struct shape *z = m->z;
 	const char *t = plain(m);
 	const size_t hidden = (size_t)z->hidden, vocab = (size_t)z->vocab, dim = (size_t)z->dim;
-	add(m, "model.", "embed_tokens.weight", t, vocab, hidden, VALUES, z->tied ? 0.35 : 1, 0);
+	add(m, "model.", "embed_tokens.weight", t, vocab, hidden, values(z->tied ? 0.35 : 1, 0));
 	for (int i = 0; i < z->layers; i++) {
 		char p[48];
 		snprintf(p, sizeof p, "model.layers.%d.", i);
-		add(m, p, "input_layernorm.weight", t, hidden, 0, VALUES, 0.1, 1);
-		add(m, p, "post_attention_layernorm.weight", t, hidden, 0, VALUES, 0.1, 1);
-		add(m, p, "self_attn.q_norm.weight", t, dim, 0, VALUES, 0.2, 1.5);
-		add(m, p, "self_attn.k_norm.weight", t, dim, 0, VALUES, 0.2, 1.5);
+		add(m, p, "input_layernorm.weight", t, hidden, 0, values(0.1, 1));
+		add(m, p, "post_attention_layernorm.weight", t, hidden, 0, values(0.1, 1));
+		add(m, p, "self_attn.q_norm.weight", t, dim, 0, values(0.2, 1.5));
+		add(m, p, "self_attn.k_norm.weight", t, dim, 0, values(0.2, 1.5));
 		add_linear(m, p, "self_attn.q_proj", z->heads * z->dim, z->hidden, 1.5);
 		add_linear(m, p, "self_attn.k_proj", z->kv_heads * z->dim, z->hidden, 1.5);
 		add_linear(m, p, "self_attn.v_proj", z->kv_heads * z->dim, z->hidden, 1);
@@ -128,9 +135,9 @@ static void add_all(struct model *m)
 		add_linear(m, p, "mlp.up_proj", z->inter, z->hidden, 1);
 		add_linear(m, p, "mlp.down_proj", z->hidden, z->inter, 1);
 	}
-	add(m, "model.", "norm.weight", t, hidden, 0, VALUES, 0.1, 1);
+	add(m, "model.", "norm.weight", t, hidden, 0, values(0.1, 1));
 	if (!z->tied)
-		add(m, "", "lm_head.weight", t, vocab, hidden, VALUES, 4 / sqrt(z->hidden), 0);
+		add(m, "", "lm_head.weight", t, vocab, hidden, values(4 / sqrt(z->hidden), 0));
 }
 
 /* ---- values ---- */
@@ -161,15 +168,16 @@ static void fill(const struct model *m, const struct tensor *t, size_t from, siz
 	uint64_t *out = (uint64_t *)(void *)(m->data + t->at);
 	const uint64_t seed = (uint64_t)(t - m->tensors) + 1;
 	const bool bf16 = !strcmp(t->dtype, "BF16");
-	if (t->kind == VALUES)
+	if (t->content.kind == VALUES)
 		for (int i = 0; i < TABLE; i++)
-			table[i] = to_half((float)(t->mean + t->std * sqrt(3) * ((i + 0.5) * 2 / TABLE - 1)),
+			table[i] = to_half((float)(t->content.mean +
+						   t->content.std * sqrt(3) * ((i + 0.5) * 2 / TABLE - 1)),
 					   bf16);
 	for (size_t i = from / 8; i < to / 8; i++) {
 		const uint64_t r = random64(seed, i);
-		if (t->kind == WORDS)
+		if (t->content.kind == WORDS)
 			out[i] = r;
-		else if (t->kind == ZEROS)
+		else if (t->content.kind == ZEROS)
 			out[i] = (r & 0x3333333333333333u) + 0x6666666666666666u;
 		else
 			out[i] = (uint64_t)table[r & 0xffff] | (uint64_t)table[r >> 16 & 0xffff] << 16 |

@@ -132,24 +132,29 @@ static inline void same_row(const struct result *got, const struct result *want,
 	}
 }
 
-/* Sample n rows into got, and update tokens [n_tokens]. */
-static inline void run_rows(struct kt *t, const float *logits, int n_vocab, int n_logits,
-			    const struct kern_sample_row *rows, int n, int32_t *tokens, int n_tokens,
+/* Rows that sample from logits [n_logits, n_vocab]. */
+struct sampling {
+	const float *logits;
+	int n_vocab, n_logits;
+	const struct kern_sample_row *rows;
+	int n;
+};
+
+/* Sample the rows into got, and update tokens [n_tokens]. */
+static inline void run_rows(struct kt *t, const struct sampling *s, int32_t *tokens, int n_tokens,
 			    struct result *got)
 {
 	const struct kern_sample_out out = out_of(got);
-	void *dev_logits = kt_put(t, logits, (size_t)n_logits * (size_t)n_vocab * 4);
+	void *dev_logits = kt_put(t, s->logits, (size_t)s->n_logits * (size_t)s->n_vocab * 4);
 	void *dev_tokens = kt_put(t, tokens, (size_t)n_tokens * 4);
-	kt_sample(t, dev_logits, n_vocab, dev_tokens, rows, n, &out);
+	kt_sample(t, dev_logits, s->n_vocab, dev_tokens, s->rows, s->n, &out);
 	kt_get(t, tokens, dev_tokens, (size_t)n_tokens * 4);
 	kt_del(t, dev_logits);
 	kt_del(t, dev_tokens);
 }
 
 /* Sample with the CPU's plain C kernels, whatever device is under test. */
-static inline void run_plain(const float *logits, int n_vocab, int n_logits,
-			     const struct kern_sample_row *rows, int n, int32_t *tokens, int n_tokens,
-			     struct result *got)
+static inline void run_plain(const struct sampling *s, int32_t *tokens, int n_tokens, struct result *got)
 {
 	const struct kern_open_args a = {.index = -1,
 					 .isa = "plain",
@@ -163,7 +168,7 @@ static inline void run_plain(const float *logits, int n_vocab, int n_logits,
 	struct why why;
 	cr_assert_eq(t.ops->open(&t.dev, &a, &why), 0, "%s", why.text);
 	t.s = t.ops->stream_new(t.dev);
-	run_rows(&t, logits, n_vocab, n_logits, rows, n, tokens, n_tokens, got);
+	run_rows(&t, s, tokens, n_tokens, got);
 	kt_close(&t);
 }
 
@@ -173,15 +178,16 @@ static inline void check_rows(const float *logits, int n_vocab, int n_logits,
 			      const struct kern_sample_row *rows, int n, const int32_t *history,
 			      int n_history, const char *what)
 {
+	const struct sampling s = {logits, n_vocab, n_logits, rows, n};
 	struct result want = result_new(n), got = result_new(n);
 	int32_t *tokens = xmemdup(history, (size_t)n_history * 4), *after = xmalloc((size_t)n_history * 4);
-	run_plain(logits, n_vocab, n_logits, rows, n, tokens, n_history, &want);
+	run_plain(&s, tokens, n_history, &want);
 	for (int way = 0; way < KT_WAYS; way++) {
 		struct kt t;
 		if (!kt_open(&t, 0, way, (struct kt_size){.logits = n_logits + 4}))
 			continue;
 		memcpy(after, history, (size_t)n_history * 4);
-		run_rows(&t, logits, n_vocab, n_logits, rows, n, after, n_history, &got);
+		run_rows(&t, &s, after, n_history, &got);
 		for (int k = 0; k < n; k++)
 			same_row(&got, &want, k, &rows[k], what);
 		cr_assert(!memcmp(after, tokens, (size_t)n_history * 4), "%s: the token buffer", what);

@@ -128,33 +128,37 @@ static void check_set(struct kt *t, struct xt_set *s, const char *what, int c, i
 	free(got);
 }
 
-static void check_part(const struct mode *m, struct xt_kind kind, int hidden, int inter, int n, int c,
-		       int rows, enum xt_spread how, const bool *here)
+/* n experts, c of them chosen for each row. */
+struct shape {
+	int hidden, inter, n, c, rows;
+};
+
+static void check_part(const struct mode *m, struct xt_kind kind, struct shape z, enum xt_spread how,
+		       const bool *here)
 {
 	struct kt t;
 	struct xt_set s;
 	char what[128];
 	if (!open_mode(&t, m))
 		return;
-	xt_set_new(&s, n, kind, hidden, inter);
+	xt_set_new(&s, z.n, kind, z.hidden, z.inter);
 	s.here = here;
 	snprintf(what, sizeof what, "mode %d, %s: %s %d, %d of %d experts, %d rows", m->compute, m->isa,
-		 kt_dtype_name(kind.dtype), kind.group, c, n, rows);
-	check_set(&t, &s, what, c, rows, how);
+		 kt_dtype_name(kind.dtype), kind.group, z.c, z.n, z.rows);
+	check_set(&t, &s, what, z.c, z.rows, how);
 	cr_expect_eq(s.rounds, 0, "%s: experts of one kind are read %d times", what, 1 + s.rounds);
 	xt_set_fini(&s);
 	kt_close(&t);
 }
 
-static void check_shape(const struct mode *m, struct xt_kind kind, int hidden, int inter, int n, int c,
-			int rows, enum xt_spread how)
+static void check_shape(const struct mode *m, struct xt_kind kind, struct shape z, enum xt_spread how)
 {
-	check_part(m, kind, hidden, inter, n, c, rows, how, NULL);
+	check_part(m, kind, z, how, NULL);
 }
 
 static void check(const struct mode *m, struct xt_kind kind, int n, int c, int rows, enum xt_spread how)
 {
-	check_shape(m, kind, HIDDEN, INTER, n, c, rows, how);
+	check_shape(m, kind, (struct shape){HIDDEN, INTER, n, c, rows}, how);
 }
 
 Test(experts, give_what_their_layers_give_row_by_row)
@@ -186,11 +190,11 @@ Test(experts, all_of_them_may_be_chosen)
 Test(experts, of_many_inputs_give_what_their_layers_give)
 {
 	for (int m = 0; m < n_modes(); m += kt_on_cpu() ? 4 : 1) {
-		check_shape(mode_at(m), kinds[3], 552, 264, 3, 2, 3, XT_EVEN);
-		check_shape(mode_at(m), kinds[1], 264, 552, 3, 2, 20, XT_ONE_FULL);
-		check_shape(mode_at(m), kinds[1], 264, 36, 3, 2, 3, XT_ONE_FULL);
-		check_shape(mode_at(m), kinds[3], 264, 552, 2, 1, 1, XT_EVEN);
-		check_shape(mode_at(m), kinds[7], 288, 544, 3, 2, 20, XT_EVEN);
+		check_shape(mode_at(m), kinds[3], (struct shape){552, 264, 3, 2, 3}, XT_EVEN);
+		check_shape(mode_at(m), kinds[1], (struct shape){264, 552, 3, 2, 20}, XT_ONE_FULL);
+		check_shape(mode_at(m), kinds[1], (struct shape){264, 36, 3, 2, 3}, XT_ONE_FULL);
+		check_shape(mode_at(m), kinds[3], (struct shape){264, 552, 2, 1, 1}, XT_EVEN);
+		check_shape(mode_at(m), kinds[7], (struct shape){288, 544, 3, 2, 20}, XT_EVEN);
 	}
 }
 
@@ -203,7 +207,8 @@ Test(experts, of_gguf_give_what_their_layers_give)
 	for (int m = 0; m < n_modes(); m += kt_on_cpu() ? 2 : 1)
 		for (int k = 0; k < 2; k++)
 			for (int i = 0; i < 4; i++)
-				check_shape(mode_at(m), of[k], 256, k ? 256 : 512, 4, 2, rows[i],
+				check_shape(mode_at(m), of[k],
+					    (struct shape){256, k ? 256 : 512, 4, 2, rows[i]},
 					    i % 2 ? XT_ONE_FULL : XT_EVEN);
 }
 
@@ -212,7 +217,7 @@ Test(experts, of_thousands_of_rows_give_what_their_layers_give)
 {
 	const int most = kt_brief() ? 1100 : 2100;
 	for (int m = 0; m < n_modes(); m += kt_on_cpu() ? 3 : 1)
-		check_shape(mode_at(m), kinds[7], 32, 32, 4, 2, most, XT_ONE_FULL);
+		check_shape(mode_at(m), kinds[7], (struct shape){32, 32, 4, 2, most}, XT_ONE_FULL);
 }
 
 /* A rank returns the sum over its own experts. Some rows use none of them, and so does one whole batch. */
@@ -226,8 +231,9 @@ Test(experts, of_a_part_give_the_sum_of_that_part)
 			for (int e = 0; e < N; e++)
 				here[e] = e % every == m % every;
 			for (int how = XT_EVEN; how <= XT_ONE_FULL; how++)
-				check_part(mode_at(m), kinds[(m + every) % N_KINDS], HIDDEN, INTER, N, C,
-					   rows[(m + how) % 4], (enum xt_spread)how, here);
+				check_part(mode_at(m), kinds[(m + every) % N_KINDS],
+					   (struct shape){HIDDEN, INTER, N, C, rows[(m + how) % 4]},
+					   (enum xt_spread)how, here);
 		}
 }
 

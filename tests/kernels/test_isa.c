@@ -179,11 +179,18 @@ struct attn_out {
 		out[HEADS * QUERIES * PAD];
 };
 
+struct queries {
+	const float *q; /* [heads][m][DIM] */
+	int heads, m;
+	const int *from, *to; /* [m] tokens that each sees */
+};
+
 /* Attend to stored tiles with type's kernels and isa's merge: one instruction set reads tiles that another
  * stored. */
 static void attn_by(const struct cpu_isa *isa, const struct cpu_kv_type *type, const unsigned char *tiles,
-		    const float *q, int heads, int m, const int *from, const int *to, struct attn_out *out)
+		    const struct queries *q, struct attn_out *out)
 {
+	const int heads = q->heads, m = q->m, *from = q->from, *to = q->to;
 	const size_t kb = type->k_bytes(DIM), vb = type->v_bytes(DIM), stride = type->q_bytes(DIM, m);
 	unsigned char *prepared = alloc_big(stride * (size_t)heads);
 	unsigned char *work = alloc_big(type->work_bytes(DIM, heads, m));
@@ -205,7 +212,7 @@ static void attn_by(const struct cpu_isa *isa, const struct cpu_kv_type *type, c
 	for (int h = 0; h < heads; h++) {
 		const float *at[QUERIES];
 		for (int i = 0; i < m; i++)
-			at[i] = q + (h * m + i) * DIM;
+			at[i] = q->q + (h * m + i) * DIM;
 		type->queries(prepared + (size_t)h * stride, at, m, DIM, a.scale);
 	}
 	for (int t = 0; t < CHUNK_TILES; t++) {
@@ -249,14 +256,15 @@ static void check_type(const struct cpu_kv_type *got_type, const struct cpu_kv_t
 	unsigned char *tiles = stored_chunk(got_type, &bytes);
 	for (int round = 0; round < 6; round++) {
 		int from[QUERIES], to[QUERIES];
+		const struct queries seen = {q, heads, m, from, to};
 		for (int r = 0; r < m; r++) {
 			from[r] = round % 2 ? (r ? from[r - 1] : 0) + (int)(kt_rand() % 9) : 0;
 			to[r] = round == 5 ? CHUNK : (r ? to[r - 1] : 5) + (int)(kt_rand() % 10);
 		}
 		memset(got, 0, sizeof *got);
 		memset(want, 0, sizeof *want);
-		attn_by(emulated(), got_type, tiles, q, heads, m, from, to, got);
-		attn_by(cpu_isa_plain(), want_type, tiles, q, heads, m, from, to, want);
+		attn_by(emulated(), got_type, tiles, &seen, got);
+		attn_by(cpu_isa_plain(), want_type, tiles, &seen, want);
 		for (int i = 0; i < heads * m; i++) {
 			if (from[i % m] >= to[i % m])
 				continue;

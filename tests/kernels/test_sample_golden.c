@@ -98,39 +98,44 @@ static void golden_fini(struct golden *g)
 	free(g->p);
 }
 
-/* Draw the tokens of n positions from `first` on, all from one row of logits on the device. Each has r.n_hist
- * tokens of history and Mirostat's mu, in bits. mu: [n], updated. */
-static void draw_mu(struct kt *t, const void *logits, int n_vocab, struct kern_sample_row r,
-		    const int32_t *history, double before_mu, uint32_t first, int n, int32_t *token,
-		    int32_t *mu)
+/* A row of logits on the device, and what is drawn from it. */
+struct row {
+	const void *logits;
+	int n_vocab;
+	struct kern_sample_row r;
+	const int32_t *history; /* [r.n_hist] */
+	double mu;              /* Mirostat's, in bits */
+};
+
+/* Draw the tokens of n positions from `first` on.  mu: [n], updated. */
+static void draw_mu(struct kt *t, const struct row *from, uint32_t first, int n, int32_t *token, int32_t *mu)
 {
 	struct kern_sample_row rows[DRAWS];
 	int32_t rank[DRAWS];
 	float logprob[DRAWS];
 	const struct kern_sample_out out = {.token = token, .logprob = logprob, .rank = rank, .mu = mu};
-	const int32_t each = r.n_hist + 2;
+	const int32_t each = from->r.n_hist + 2;
 	int32_t *before = xcalloc((size_t)(DRAWS * each), sizeof *before);
 	cr_assert(n <= DRAWS);
 	for (int i = 0; i < n; i++) {
-		rows[i] = r;
+		rows[i] = from->r;
 		rows[i].hist0 = i * each;
 		rows[i].position = first + (uint32_t)i;
 		rows[i].mu_at = (i + 1) * each - 1;
-		before[rows[i].mu_at] = (int32_t)lrint(before_mu * MIROSTAT_ONE);
-		if (r.n_hist)
-			memcpy(before + i * each, history, (size_t)r.n_hist * sizeof *before);
+		before[rows[i].mu_at] = (int32_t)lrint(from->mu * MIROSTAT_ONE);
+		if (from->r.n_hist)
+			memcpy(before + i * each, from->history, (size_t)from->r.n_hist * sizeof *before);
 	}
 	void *tokens = kt_put(t, before, (size_t)(DRAWS * each) * sizeof *before);
 	free(before);
-	kt_sample(t, logits, n_vocab, tokens, rows, n, &out);
+	kt_sample(t, from->logits, from->n_vocab, tokens, rows, n, &out);
 	kt_del(t, tokens);
 }
 
-static void draw(struct kt *t, const void *logits, int n_vocab, struct kern_sample_row r,
-		 const int32_t *history, uint32_t first, int n, int32_t *token)
+static void draw(struct kt *t, const struct row *from, uint32_t first, int n, int32_t *token)
 {
 	int32_t mu[DRAWS];
-	draw_mu(t, logits, n_vocab, r, history, 0, first, n, token, mu);
+	draw_mu(t, from, first, n, token, mu);
 }
 
 static void check_tokens(const struct golden *g, int way)
@@ -139,8 +144,8 @@ static void check_tokens(const struct golden *g, int way)
 	int32_t got[DRAWS];
 	if (!kt_open(&t, 0, way, (struct kt_size){.logits = DRAWS}))
 		return;
-	void *logits = kt_put(&t, g->x, (size_t)g->n * 4);
-	draw(&t, logits, g->n, g->row, g->history, 0, g->n_tokens, got);
+	const struct row from = {kt_put(&t, g->x, (size_t)g->n * 4), g->n, g->row, g->history, 0};
+	draw(&t, &from, 0, g->n_tokens, got);
 	for (int i = 0; i < g->n_tokens; i++) {
 		const int want = (int)json_integer_value(json_array_get(g->tokens, (size_t)i));
 		cr_expect(got[i] == want, "%s, %s, position %d: token %d, expected %d", g->name, t.isa, i,
@@ -214,8 +219,9 @@ static void check_file(const char *path)
 		int32_t got[DRAWS], mu[DRAWS];
 		int *count = xcalloc((size_t)g.n, sizeof *count);
 		void *logits = kt_put(&t, g.x, (size_t)g.n * 4);
+		const struct row from = {logits, g.n, g.row, g.history, g.mu};
 		for (int k = 0; k < tries; k += DRAWS) {
-			draw_mu(&t, logits, g.n, g.row, g.history, g.mu, 1000 + (uint32_t)k, DRAWS, got, mu);
+			draw_mu(&t, &from, 1000 + (uint32_t)k, DRAWS, got, mu);
 			check_mu(&g, got, mu, DRAWS);
 			for (int j = 0; j < DRAWS; j++)
 				count[got[j]]++;
@@ -245,7 +251,7 @@ static void check_flat(struct kt *t, const void *logits, int n, struct kern_samp
 {
 	enum { FEW = 6 };
 	int32_t got[FEW];
-	draw(t, logits, n, r, NULL, 0, FEW, got);
+	draw(t, &(struct row){.logits = logits, .n_vocab = n, .r = r}, 0, FEW, got);
 	for (uint32_t i = 0; i < FEW; i++) {
 		const uint32_t ctr[4] = {r.index, i, 0, 0}, key[2] = {(uint32_t)r.seed, 0};
 		uint32_t u[4];

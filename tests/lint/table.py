@@ -27,6 +27,7 @@ OPTIONS = "base/option_table.c"   # every option's row
 
 MAX_LINES = 900           # of a file
 MAX_FUNCTION_LINES = 80
+MAX_PARAMETERS = 8        # of a function; more are a struct with named members
 MAX_FOLDER_SHARE = 0.2    # of the lines of all folders
 COMMENT_COLUMNS = 110
 PAGE_COLUMNS = 120        # of a page's prose
@@ -42,6 +43,16 @@ LOG_TEXTS = {"cli/terminal/term.c": "messages of a command for people: the text 
 # Keys of log lines that have one name everywhere.
 LOG_KEYS = {"n": "the noun that it counts, as jobs=", "of": "total_...=", "why": "reason=", "error": "reason=",
             "what": "call=", "size": "bytes=", "id": "job=, worker= or another noun"}
+
+# Functions with more parameters, each with its reason.
+PARAMETERS = {
+    ("controller/endpoints/files.c", "on_part"): "a callback of libmicrohttpd (MHD_PostDataIterator)",
+    **dict.fromkeys([("kernels/cpu/inner.h", f) for f in ("dense", "store_glu", "inner_store_swiglu", "inner_store_geglu",
+                                                          "inner_store_clamped")],
+                    "inlined into every kernel: to change with a measurement of each instruction set"),
+    ("formats/weights.c", "take_fused"): "to change with the readers of fused tensors",
+    ("tests/cudasim/cublas.cc", "cublasGemmEx"): "a function of cuBLAS, emulated",
+}
 
 # Words for persons, used for a sequence, a worker or a request: at most one in N lines.
 PERSONS = r"\b(who|whom|whose|nobody|somebody)\b"

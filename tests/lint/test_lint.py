@@ -136,6 +136,23 @@ def test_a_function_longer_than_a_screen_is_found(lint):
     assert "base/err.c:4: a function of 81 lines (at most 80)" in got
 
 
+@pytest.mark.parametrize("n, fault", [(8, ""), (9, "base/many.c:4: many has 9 parameters (at most 8)")])
+@pytest.mark.parametrize("macro", [False, True])
+def test_a_function_with_many_parameters_is_found(lint, n, fault, macro):
+    parameters = ",\n         ".join(["int (*f)(int a, int b)", *(f"int a{i}" for i in range(1, n))])
+    body = f"int many({parameters})\n{{\n\treturn f(a1, a2);\n}}\n"
+    if macro:
+        body = "#define MANY(many) " + body.replace("\n", " \\\n") + "\nMANY(few)\n"
+    got = lint({"base/many.c": f"/* many.c */\nint a, b;\n\n{body}"})
+    assert got.startswith(fault) and bool(got) == bool(fault)
+
+
+def test_a_buffer_and_its_size_for_a_reason_are_found(lint):
+    got = lint({"base/why.h": header("base/why.h", "int f(char *why,\n      unsigned long n);\nint g(char *why,\n      size_t n);\n"
+                                     "int h(const char *why);\n")})
+    assert got == "base/why.h:6: a buffer and its size for a reason: struct why (base/err.h)\n"
+
+
 def test_a_wrong_table_of_folders_is_found(lint):
     row = "| folder | holds | may use | lines |\n|---|---|---|---|\n| `base/` | errors | nothing | {} |\n"
     assert lint({"docs/ARCHITECTURE.md": row.format("100")}) == ""

@@ -18,6 +18,7 @@ def check(root):
         yield from _lines(path, lines)
         yield from _comments(path, lines)
         yield from _functions(path, lines)
+        yield from _parameters(path, text)
         if path.suffix == ".h":
             yield from _guard(path, lines)
     yield from _shares(root)
@@ -64,6 +65,22 @@ def _functions(path, lines):
             if no - start - 1 > table.MAX_FUNCTION_LINES:
                 yield f"{path}:{start}: a function of {no - start - 1} lines (at most {table.MAX_FUNCTION_LINES})"
             start = None
+
+
+def _parameters(path, text):
+    """A function, or one that a macro defines, has few parameters, and a reason for a person is one of them."""
+    for m in re.finditer(r"\bchar \*\w*why,\s*size_t\b", text):
+        yield f"{path}:{_line(text, m)}: a buffer and its size for a reason: struct why (base/err.h)"
+    for m in re.finditer(r"\)[ \t]*\\?\n?[ \t]*\{", text):
+        at, depth, n = m.start(), 1, 1
+        while depth and at:   # back to the parenthesis that opens
+            at -= 1
+            depth += {")": 1, "(": -1}.get(text[at], 0)
+            n += depth == 1 and text[at] == ","
+        name = re.search(r"\w*$", text[:at][-80:])[0]
+        if name and n > table.MAX_PARAMETERS and not name.isupper() and (str(path), name) not in table.PARAMETERS:
+            yield (f"{path}:{text.count(chr(10), 0, at) + 1}: {name} has {n} parameters (at most "
+                   f"{table.MAX_PARAMETERS}): give it a struct with named members")
 
 
 def _guard(path, lines):

@@ -107,11 +107,26 @@ VFN vf load_half(const unsigned char *p, int odd)
 		   : v_even_bf16((const uint16_t *)(const void *)p);
 }
 
-/* Score hn heads or tn tiles at once: s[m][16] of each, s_step floats apart. */
-VFN void scores(enum kern_dtype t, const int hn, const int tn, const int m, const float *q, size_t q_step,
-		const unsigned char *const *k, const unsigned char *next, size_t next_step, int dim, float *s,
-		size_t s_step)
+struct scores_args {
+	const float *q;
+	size_t q_step;
+	const unsigned char *k[4];
+	const unsigned char *next; /* memory read after k[], for prefetching: as many areas, next_step apart;
+				      or NULL */
+	size_t next_step;
+	int dim;
+	float *s; /* [m][16] of each head or tile, s_step floats apart */
+	size_t s_step;
+};
+
+/* Score hn heads or tn tiles at once. */
+VFN void scores(enum kern_dtype t, const int hn, const int tn, const int m, const struct scores_args *a)
 {
+	const unsigned char *next = a->next, *const *k = a->k;
+	const size_t q_step = a->q_step, next_step = a->next_step, s_step = a->s_step;
+	const float *q = a->q;
+	const int dim = a->dim;
+	float *s = a->s;
 	vf acc[4][INNER_ROWS];
 	const int n = hn * tn;
 	const unsigned char *kp[4] = {k[0], k[n > 1 ? 1 : 0], k[n > 2 ? 2 : 0], k[n > 2 ? 3 : 0]};
@@ -138,37 +153,17 @@ VFN void scores(enum kern_dtype t, const int hn, const int tn, const int m, cons
 		v_store(s + (size_t)v * s_step + r * 16, acc[v][r]);
 }
 
-struct scores_args {
-	const float *q;
-	size_t q_step;
-	const unsigned char *k[4];
-	const unsigned char *next; /* memory read after k[], for prefetching: as many areas, next_step apart;
-				      or NULL */
-	size_t next_step;
-	int dim;
-	float *s;
-	size_t s_step;
-};
-
 #define SCORES_FN(name, t)                                                                                   \
 	static void name(int hn, int tn, int m, const struct scores_args *a)                                 \
 	{                                                                                                    \
 		if (hn == 4) {                                                                               \
-			ROW_SWITCH(m, ATTN_HEADS4,                                                           \
-				   scores(t, 4, 1, M, a->q, a->q_step, a->k, a->next, a->next_step, a->dim,  \
-					  a->s, a->s_step))                                                  \
+			ROW_SWITCH(m, ATTN_HEADS4, scores(t, 4, 1, M, a))                                    \
 		} else if (hn == 2) {                                                                        \
-			ROW_SWITCH(m, ATTN_HEADS2,                                                           \
-				   scores(t, 2, 1, M, a->q, a->q_step, a->k, a->next, a->next_step, a->dim,  \
-					  a->s, a->s_step))                                                  \
+			ROW_SWITCH(m, ATTN_HEADS2, scores(t, 2, 1, M, a))                                    \
 		} else if (tn == 2) {                                                                        \
-			ROW_SWITCH(m, ATTN_TILES2,                                                           \
-				   scores(t, 1, 2, M, a->q, a->q_step, a->k, a->next, a->next_step, a->dim,  \
-					  a->s, a->s_step))                                                  \
+			ROW_SWITCH(m, ATTN_TILES2, scores(t, 1, 2, M, a))                                    \
 		} else {                                                                                     \
-			ROW_SWITCH(m, INNER_ROWS,                                                            \
-				   scores(t, 1, 1, M, a->q, a->q_step, a->k, a->next, a->next_step, a->dim,  \
-					  a->s, a->s_step))                                                  \
+			ROW_SWITCH(m, INNER_ROWS, scores(t, 1, 1, M, a))                                     \
 		}                                                                                            \
 	}
 SCORES_FN(scores_f32, KERN_F32)
@@ -231,10 +226,30 @@ VFN void add_token(enum kern_dtype type, const int tn, const int m, const float 
 	}
 }
 
-/* acc[tn][m] += sum over tokens from <= t < to of one tile, ascending, of p[m][t] * v[t] */
-VFN void weighted(enum kern_dtype type, const int tn, const int m, const float *p, const unsigned char *v,
-		  const unsigned char *next, int from, int to, size_t pad, vf acc[8][INNER_ROWS])
+struct weighted_args {
+	const float *p; /* [tiles][tile_stride], from the chunk's first tile on */
+	size_t tile_stride;
+	const unsigned char *const *v;    /* V of each tile */
+	size_t skip;                      /* bytes to the head and its first value */
+	const unsigned char *const *next; /* memory read after these tiles, for each tile; or NULL */
+	size_t next_skip;
+	int from, to; /* tokens of the chunk */
+	size_t pad;
+	float *o; /* the first of the values; rows are pad apart */
+};
+
+VFN const unsigned char *next_of(const struct weighted_args *a, int tile)
 {
+	return a->next ? a->next[tile] + a->next_skip : NULL;
+}
+
+/* acc[tn][m] += sum over tokens from <= t < to of one tile, ascending, of p[m][t] * v[t] */
+VFN void weighted(enum kern_dtype type, const int tn, const int m, const struct weighted_args *a, int tile,
+		  int from, int to, vf acc[8][INNER_ROWS])
+{
+	const size_t pad = a->pad;
+	const unsigned char *next = next_of(a, tile), *v = a->v[tile] + a->skip;
+	const float *p = a->p + (size_t)tile * a->tile_stride;
 	const size_t token = type == KERN_F32 ? pad * 4 : pad * 2;
 	int t = from;
 	if (t % 2 && t < to) {
@@ -254,23 +269,6 @@ VFN void weighted(enum kern_dtype type, const int tn, const int m, const float *
 		add_token(type, tn, m, p + t, v + (size_t)t * token, pad, 0, acc);
 }
 
-struct weighted_args {
-	const float *p; /* [tiles][tile_stride], from the chunk's first tile on */
-	size_t tile_stride;
-	const unsigned char *const *v;    /* V of each tile */
-	size_t skip;                      /* bytes to the head and its first value */
-	const unsigned char *const *next; /* memory read after these tiles, for each tile; or NULL */
-	size_t next_skip;
-	int from, to; /* tokens of the chunk */
-	size_t pad;
-	float *o; /* the first of the values; rows are pad apart */
-};
-
-VFN const unsigned char *next_of(const struct weighted_args *a, int tile)
-{
-	return a->next ? a->next[tile] + a->next_skip : NULL;
-}
-
 VFN void weighted_tiles(enum kern_dtype type, const int tn, const int m, const struct weighted_args *a)
 {
 	vf acc[8][INNER_ROWS];
@@ -278,8 +276,7 @@ VFN void weighted_tiles(enum kern_dtype type, const int tn, const int m, const s
 		v_load(a->o + (size_t)r * a->pad + j * 16);
 	for (int t = a->from; t < a->to;) {
 		const int tile = t / 16, base = tile * 16, end = base + 16 < a->to ? base + 16 : a->to;
-		weighted(type, tn, m, a->p + (size_t)tile * a->tile_stride, a->v[tile] + a->skip,
-			 next_of(a, tile), t - base, end - base, a->pad, acc);
+		weighted(type, tn, m, a, tile, t - base, end - base, acc);
 		t = end;
 	}
 	UNROLL for (int j = 0; j < tn; j++) UNROLL for (int r = 0; r < m; r++)

@@ -77,29 +77,38 @@ struct square {
 				 two */
 };
 
-/* Multiply one A by two B (or twice the same) over n steps of 64, and store C. */
+/* One A and two B (or twice the same) in memory: 16 lines, `row` bytes apart.  low: bytes from the high bytes
+ * to the low bytes; 0: there are none. */
+struct factors {
+	const unsigned char *a, *b[2];
+	size_t a_row, a_low;
+	size_t b_row, b_low;
+	size_t b_step; /* from 64 to the next 64; those of A are adjacent */
+};
+
+/* Multiply over n steps of 64, and store C. */
 #define SQUARE(name, dot)                                                                                    \
-	static void name(const unsigned char *a, size_t a_row, size_t a_low, const unsigned char *b0,        \
-			 const unsigned char *b1, size_t b_row, size_t b_low, size_t b_step, int n, sums *c) \
+	static void name(const struct factors *f, int n, sums *c)                                            \
 	{                                                                                                    \
+		const unsigned char *a = f->a, *b0 = f->b[0], *b1 = f->b[1];                                 \
 		AMX_ZERO(4);                                                                                 \
 		AMX_ZERO(5);                                                                                 \
 		AMX_ZERO(6);                                                                                 \
 		AMX_ZERO(7);                                                                                 \
-		for (int i = 0; i < n; i++, a += 64, b0 += b_step, b1 += b_step) {                           \
-			AMX_LOAD(0, a, a_row);                                                               \
-			AMX_LOAD(2, b0, b_row);                                                              \
+		for (int i = 0; i < n; i++, a += 64, b0 += f->b_step, b1 += f->b_step) {                     \
+			AMX_LOAD(0, a, f->a_row);                                                            \
+			AMX_LOAD(2, b0, f->b_row);                                                           \
 			dot(4, 0, 2);                                                                        \
-			AMX_LOAD(1, a + a_low, a_row);                                                       \
+			AMX_LOAD(1, a + f->a_low, f->a_row);                                                 \
 			dot(5, 1, 2);                                                                        \
-			AMX_LOAD(3, b1, b_row);                                                              \
+			AMX_LOAD(3, b1, f->b_row);                                                           \
 			dot(6, 0, 3);                                                                        \
 			dot(7, 1, 3);                                                                        \
-			if (!b_low)                                                                          \
+			if (!f->b_low)                                                                       \
 				continue;                                                                    \
-			AMX_LOAD(2, b0 + b_low, b_row);                                                      \
+			AMX_LOAD(2, b0 + f->b_low, f->b_row);                                                \
 			dot(5, 0, 2);                                                                        \
-			AMX_LOAD(3, b1 + b_low, b_row);                                                      \
+			AMX_LOAD(3, b1 + f->b_low, f->b_row);                                                \
 			dot(7, 0, 3);                                                                        \
 		}                                                                                            \
 		AMX_STORE(4, c[0][0], 64);                                                                   \
@@ -158,8 +167,14 @@ static void scores_step(const struct square *q, int t)
 	const struct job *j = q->j;
 	const size_t line = (size_t)j->planes * 64;
 	const int n = (int)(j->d64 / 64), t0 = t < q->t0 ? t + 1 : t, t1 = t + 1 < q->t1 ? t + 1 : t;
-	square_signed(square_queries(q), j->each, j->d64, key_lines(q, t0), key_lines(q, t1), line,
-		      j->planes == 2 ? 64 : 0, 16 * line, n, q->c + t % 4);
+	const struct factors f = {.a = square_queries(q),
+				  .a_row = j->each,
+				  .a_low = j->d64,
+				  .b = {key_lines(q, t0), key_lines(q, t1)},
+				  .b_row = line,
+				  .b_low = j->planes == 2 ? 64 : 0,
+				  .b_step = 16 * line};
+	square_signed(&f, n, q->c + t % 4);
 	for (int i = t - 2; i < t; i++)
 		if (i >= q->t0)
 			scores_of(q, i);
@@ -210,8 +225,14 @@ static void values_step(const struct square *q, int b)
 	const unsigned char *w = q->s.w + (size_t)q->r0 * 2 * CHUNK + (size_t)q->g0 * 64;
 	const size_t step = (size_t)j->planes * AMX_TILE;
 	const unsigned char *v = q->tiles + (size_t)(b * GROUPS + q->g0) * step;
-	square_unsigned(w, 2 * CHUNK, CHUNK, v, v + (size_t)((b1 - b) * GROUPS) * step, 64,
-			j->planes == 2 ? AMX_TILE : 0, step, q->g1 - q->g0, q->c + 4 + b % 4);
+	const struct factors f = {.a = w,
+				  .a_row = 2 * CHUNK,
+				  .a_low = CHUNK,
+				  .b = {v, v + (size_t)((b1 - b) * GROUPS) * step},
+				  .b_row = 64,
+				  .b_low = j->planes == 2 ? AMX_TILE : 0,
+				  .b_step = step};
+	square_unsigned(&f, q->g1 - q->g0, q->c + 4 + b % 4);
 	for (int i = b - 2; i < b; i++)
 		if (i >= 0)
 			values_of(q, i);

@@ -103,11 +103,11 @@ static __attribute__((noinline)) void amx_more(struct amx_work *w)
 	w->p += (size_t)(whole / 4 * (bits == 6 ? 3 : 1)) * s->step;
 }
 
-#define AMX_UNIT(on, s, q)                                                                                   \
+#define AMX_UNIT(s, q)                                                                                       \
 	do {                                                                                                 \
-		if ((on) && !whole && work->g)                                                               \
+		if ((s) && !whole && work->g)                                                                \
 			amx_more(work);                                                                      \
-		if ((on) && (s)->c)                                                                          \
+		if ((s) && (s)->c)                                                                           \
 			amx_unit(s, q, rows, row, out, wide);                                                \
 	} while (0)
 #define AMX_LATE(c, at)                                                                                      \
@@ -117,11 +117,11 @@ static __attribute__((noinline)) void amx_more(struct amx_work *w)
 	} while (0)
 
 /* Multiply one step.  The tiles hold its first rows and codes, and the sums of the previous step, which are
- * stored to late.  Meanwhile scale the second half of the rows of `two`, and the first half of `one`, if
- * wanted. */
+ * stored to late.  Meanwhile scale the second half of the rows of `two`, and the first half of `one`; NULL:
+ * none. */
 VFN void amx_step(struct amx_pass *p, const struct amx_tiles *now, const struct amx_tiles *next,
-		  int32_t *late, const struct amx_step *two, const struct amx_step *one, const int with_two,
-		  const int with_one, const int wide, const int whole)
+		  int32_t *late, const struct amx_step *two, const struct amx_step *one, const int wide,
+		  const int whole)
 {
 	const size_t row = p->t.op->row, out = (size_t)p->t.tn * 16;
 	const int rows = whole ? AMX_PASS : p->t.n_rows;
@@ -131,41 +131,41 @@ VFN void amx_step(struct amx_pass *p, const struct amx_tiles *now, const struct 
 	AMX_LATE(4, 0);
 	AMX_ZERO(4);
 	AMX_DOT(4, 0, 2);
-	AMX_UNIT(with_two, two, 4);
+	AMX_UNIT(two, 4);
 	AMX_LOAD(1, a2, row);
 	AMX_LATE(5, AMX_PASS);
 	AMX_ZERO(5);
 	AMX_DOT(5, 0, 3);
-	AMX_UNIT(with_two, two, 5);
+	AMX_UNIT(two, 5);
 	AMX_LATE(6, AMX_ROWS);
 	AMX_ZERO(6);
 	AMX_DOT(6, 1, 2);
-	AMX_UNIT(with_two, two, 6);
+	AMX_UNIT(two, 6);
 	AMX_LATE(7, AMX_PASS + AMX_ROWS);
 	AMX_ZERO(7);
 	if (now->n_k == 2) {
 		AMX_LOAD(0, a + AMX_K, row);
 		AMX_LOAD_ONCE(2, b + 1024, 64);
 		AMX_DOT(7, 1, 3);
-		AMX_UNIT(with_two, two, 7);
+		AMX_UNIT(two, 7);
 		AMX_LOAD_ONCE(3, b2 + 1024, 64);
 		AMX_DOT(4, 0, 2);
-		AMX_UNIT(with_one, one, 0);
+		AMX_UNIT(one, 0);
 		AMX_LOAD(1, a2 + AMX_K, row);
 		AMX_DOT(5, 0, 3);
-		AMX_UNIT(with_one, one, 1);
+		AMX_UNIT(one, 1);
 		AMX_DOT(6, 1, 2);
-		AMX_UNIT(with_one, one, 2);
+		AMX_UNIT(one, 2);
 		AMX_LOAD(0, next->a, row);
 		AMX_LOAD_ONCE(2, next->b, 64); /* unpacked by now, if it is the first tile being unpacked
 						  here */
 		AMX_DOT(7, 1, 3);
-		AMX_UNIT(with_one, one, 3);
+		AMX_UNIT(one, 3);
 		return;
 	}
-	AMX_UNIT(with_two, two, 7);
+	AMX_UNIT(two, 7);
 	for (int q = 0; q < 4; q++)
-		AMX_UNIT(with_one, one, q);
+		AMX_UNIT(one, q);
 	AMX_LOAD(0, next->a, row);
 	AMX_LOAD_ONCE(2, next->b, 64);
 	AMX_DOT(7, 1, 3);
@@ -230,11 +230,11 @@ VFN void pass_steps(struct amx_pass *p, struct amx_state *s, const struct amx_se
 			s->tiles =
 				after ? (struct amx_tiles){after->s.x + p->first, after->b, after->n_k} : now;
 		if (wide) {
-			amx_step(p, &now, &low, s->late, &s->two, &s->one, 0, 1, 1, whole);
-			amx_step(p, &low, &s->tiles, p->sums[s->at], &s->one, &s->two, 1, 0, 1, whole);
+			amx_step(p, &now, &low, s->late, NULL, &s->one, 1, whole);
+			amx_step(p, &low, &s->tiles, p->sums[s->at], &s->one, NULL, 1, whole);
 			s->late = p->sums[s->at + 1];
 		} else {
-			amx_step(p, &now, &s->tiles, s->late, &s->two, &s->one, 1, 1, 0, whole);
+			amx_step(p, &now, &s->tiles, s->late, &s->two, &s->one, 0, whole);
 			s->late = p->sums[s->at];
 		}
 		s->two = s->one;
