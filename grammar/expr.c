@@ -624,51 +624,65 @@ static uint32_t alt_node(struct exprs *x, const uint32_t *kids, size_t n)
 	return intern(x, e);
 }
 
-static int by_value(const void *p, const void *q)
+/* A child that is a sequence, and the element in which it may agree with others.  Sorted by that element. */
+struct shared_seq {
+	uint32_t element, seq;
+};
+
+static int by_element(const void *p, const void *q)
 {
-	const uint64_t a = *(const uint64_t *)p, b = *(const uint64_t *)q;
-	return (a > b) - (a < b);
+	const struct shared_seq *a = p, *b = q;
+	if (a->element != b->element)
+		return a->element < b->element ? -1 : 1;
+	return (a->seq > b->seq) - (a->seq < b->seq);
+}
+
+/* Push the sequences, those with the same element as one sequence: of the element and an alternative of what
+ * remains of each. */
+static void push_merged(struct exprs *x, const struct shared_seq *seqs, size_t n_seqs, bool last)
+{
+	for (size_t first = 0, end; first < n_seqs; first = end) {
+		const uint32_t element = seqs[first].element;
+		const size_t mark = x->n_stack;
+		for (end = first + 1; end < n_seqs && seqs[end].element == element;)
+			end++;
+		if (end == first + 1) {
+			exprs_push(x, seqs[first].seq);
+			continue;
+		}
+		for (size_t i = first; i < end; i++) {
+			const struct expr *seq = &x->nodes[seqs[i].seq];
+			exprs_push(x, last ? seq->a : seq->b);
+		}
+		const uint32_t rest = exprs_pop_alt(x, mark);
+		exprs_push(x, last ? expr_seq(x, rest, element) : expr_seq(x, element, rest));
+	}
 }
 
 /* Merge children that are sequences with the same first (or last) element: a b | a c becomes a (b | c), so
  * that the shared element is followed once. Nested up to SHARED_NESTED_MAX. */
 static size_t merge_shared(struct exprs *x, size_t mark, size_t n, bool last)
 {
-	size_t n_seqs = 0, m = 0;
+	size_t n_seqs = 0, n_others = 0;
 	bool any = false;
-	uint64_t few[64], *seqs = n <= 64 ? few : xcalloc(n, sizeof *seqs);
+	struct shared_seq few[64], *seqs = n <= 64 ? few : xcalloc(n, sizeof *seqs);
 	for (size_t i = 0; i < n; i++) {
-		const uint32_t e = x->stack[mark + i];
-		const struct expr *k = &x->nodes[e];
-		if (k->kind == KIND_SEQ)
-			seqs[n_seqs++] = (uint64_t)(last ? k->b : k->a) << 32 | e;
+		const uint32_t child = x->stack[mark + i];
+		const struct expr *e = &x->nodes[child];
+		if (e->kind == KIND_SEQ)
+			seqs[n_seqs++] = (struct shared_seq){last ? e->b : e->a, child};
 	}
 	if (n_seqs > 1)
-		qsort(seqs, n_seqs, sizeof *seqs, by_value);
+		qsort(seqs, n_seqs, sizeof *seqs, by_element);
 	for (size_t i = 1; i < n_seqs && !any; i++)
-		any = seqs[i] >> 32 == seqs[i - 1] >> 32;
+		any = seqs[i].element == seqs[i - 1].element;
 	if (any) {
 		for (size_t i = 0; i < n; i++)
 			if (x->nodes[x->stack[mark + i]].kind != KIND_SEQ)
-				x->stack[mark + m++] = x->stack[mark + i];
-		x->n_stack = mark + m;
+				x->stack[mark + n_others++] = x->stack[mark + i];
+		x->n_stack = mark + n_others;
 		x->n_shared++;
-		for (size_t i = 0, k; i < n_seqs; i = k) {
-			const uint32_t shared = (uint32_t)(seqs[i] >> 32);
-			const size_t inner = x->n_stack;
-			for (k = i + 1; k < n_seqs && seqs[k] >> 32 == shared; k++)
-				;
-			if (k == i + 1) {
-				exprs_push(x, (uint32_t)seqs[i]);
-				continue;
-			}
-			for (size_t j = i; j < k; j++) {
-				const struct expr *e = &x->nodes[(uint32_t)seqs[j]];
-				exprs_push(x, last ? e->a : e->b);
-			}
-			const uint32_t rest = exprs_pop_alt(x, inner);
-			exprs_push(x, last ? expr_seq(x, rest, shared) : expr_seq(x, shared, rest));
-		}
+		push_merged(x, seqs, n_seqs, last);
 		x->n_shared--;
 		n = sort_unique(x->stack + mark, x->n_stack - mark);
 	}
