@@ -50,7 +50,7 @@ static int scratch_new(struct model *m, struct why *why)
 	}
 	const struct {
 		struct piece *p;
-		enum turn turn;
+		enum phase phase;
 		size_t bytes;
 		const char *what;
 	} all[] = {
@@ -81,18 +81,18 @@ static int scratch_new(struct model *m, struct why *why)
 		{&m->logits, IN_HEAD, m->shard->rank ? 0 : l * (size_t)c->n_vocab * 4, "logits"},
 	};
 	enum { N = sizeof all / sizeof all[0] };
-	size_t at[N], ends[TURNS] = {0};
+	size_t at[N], ends[PHASES] = {0};
 	for (size_t i = 0; i < N; i++) {
-		at[i] = ends[all[i].turn];
-		ends[all[i].turn] += (all[i].bytes + 255) & ~(size_t)255;
+		at[i] = ends[all[i].phase];
+		ends[all[i].phase] += (all[i].bytes + 255) & ~(size_t)255;
 	}
 	const size_t most = ends[IN_LAYERS] > ends[IN_HEAD] ? ends[IN_LAYERS] : ends[IN_HEAD];
-	int rc = piece_new(m, &m->turns, most, "the layers' rows and the logits", why);
+	int rc = piece_new(m, &m->phases, most, "the layers' rows and the logits", why);
 	for (size_t i = 0; !rc && i < N; i++) {
-		if (all[i].bytes && all[i].turn == ALWAYS)
+		if (all[i].bytes && all[i].phase == ALWAYS)
 			rc = piece_new(m, all[i].p, all[i].bytes, all[i].what, why);
 		else if (all[i].bytes)
-			all[i].p->p = (char *)m->turns.p + at[i];
+			all[i].p->p = (char *)m->phases.p + at[i];
 	}
 	return rc;
 }
@@ -514,7 +514,7 @@ void model_free(struct model *m)
 {
 	if (!m)
 		return;
-	struct piece *pieces[] = {&m->positions, &m->rope, &m->rope_local, &m->x, &m->add, &m->turns};
+	struct piece *pieces[] = {&m->positions, &m->rope, &m->rope_local, &m->x, &m->add, &m->phases};
 	for (int i = 0; i < m->c->n_layers; i++) {
 		struct layer *l = &m->layers[i];
 		struct kern_linear *linears[] = {l->qkv, l->o, l->gateup, l->down, l->router};
@@ -549,12 +549,12 @@ int64_t model_weights_bytes(const struct model *m)
 
 int64_t model_host_experts_bytes(const struct model *m)
 {
-	return m->beside_bytes + (m->prefetch ? prefetch_host_bytes(m->prefetch) : 0);
+	return m->host_experts_bytes + (m->prefetch ? prefetch_host_bytes(m->prefetch) : 0);
 }
 
 uint64_t model_sent(const struct model *m)
 {
-	return m->sent;
+	return m->n_streamed;
 }
 
 int64_t model_layers_bytes(const struct model *m)

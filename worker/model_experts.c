@@ -54,7 +54,7 @@ static struct home home_of(struct model *m, const struct layer *l)
 	if (!l->host_experts)
 		return home_on_device(m);
 	const struct host_experts_table *t = host_experts_table(m->host_experts);
-	return (struct home){t->ops, t->dev, &t->info, &m->beside_bytes};
+	return (struct home){t->ops, t->dev, &t->info, &m->host_experts_bytes};
 }
 
 /* Load the norm before a layer with host experts to the CPU, too. */
@@ -195,7 +195,7 @@ static int packed_load(struct model *m, struct layer *l, const struct weights_la
 		m->ops->experts_free(x);
 		return rc;
 	}
-	rc = prefetch_add(m->prefetch, &x, &l->place, why);
+	rc = prefetch_add(m->prefetch, &x, &l->prefetch_index, why);
 	l->streams_experts = !rc;
 	return rc;
 }
@@ -554,7 +554,7 @@ int model_experts_begin(struct model *m, int n_rows)
 {
 	if (!m->prefetch || n_rows <= m->stream_above_rows)
 		return 0;
-	if (!m->count->paused && !m->sent++)
+	if (!m->count->paused && !m->n_streamed++)
 		log_info("model", "expert streaming begins rows=%d above_rows=%d", n_rows,
 			 m->stream_above_rows);
 	return prefetch_begin(m->prefetch);
@@ -679,9 +679,9 @@ static int come_experts(struct model *m, const struct layer *l, int n_rows)
 	int rc = shared_ffn(m, l, n_rows);
 	if (!rc && l->hot)
 		rc = device_moe(m, l, l->hot, n_rows);
-	if (rc || (rc = prefetch_take(m->prefetch, m->stream, l->place, &x)) ||
+	if (rc || (rc = prefetch_take(m->prefetch, m->stream, l->prefetch_index, &x)) ||
 	    (rc = l->hot ? device_moe_to(m, m->shared.p, NULL, x, n_rows) : device_moe(m, l, x, n_rows)) ||
-	    (rc = prefetch_give(m->prefetch, m->stream, l->place)) || !l->hot)
+	    (rc = prefetch_give(m->prefetch, m->stream, l->prefetch_index)) || !l->hot)
 		return rc;
 	return m->ops->add_rows(m->stream, m->add.p, m->shared.p, NULL, n_rows, m->c->hidden);
 }

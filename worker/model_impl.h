@@ -17,7 +17,7 @@ struct piece {
 
 /* Phase in which scratch memory is in use.  The head reads nothing that the layers wrote but the residual
  * stream, so the logits and the layers' rows share one block. */
-enum turn { ALWAYS, IN_LAYERS, IN_HEAD, TURNS };
+enum phase { ALWAYS, IN_LAYERS, IN_HEAD, PHASES };
 
 /* A norm's weights, F32.  weight.p NULL: there is no norm. */
 struct norm {
@@ -28,16 +28,17 @@ struct layer {
 	const struct config_layer *plan; /* this rank's */
 	struct kern_linear *qkv;         /* [H] to q, k, v, concatenated */
 	struct kern_linear *o;
-	/* FFN of a dense layer; in a layer with experts the shared expert, NULL if there is none. */
+	/* FFN of a dense layer.  In a layer with experts: the shared expert, NULL if there is none. */
 	struct kern_linear *gateup; /* [H] to gate, up; ffn_plain: to up */
 	struct kern_linear *down;
 	struct kern_experts *experts; /* NULL: the layer is dense */
-	bool host_experts;            /* the experts are on the CPU (CPU offload), except `hot` */
-	struct kern_experts *hot;     /* GPU-resident experts of such a layer; NULL: none */
+	/* CPU offload of the experts. */
+	bool host_experts;        /* the experts are on the CPU, except those in hot */
+	struct kern_experts *hot; /* GPU-resident experts of the layer; NULL: none */
 	/* F32 [H] in the CPU's memory, the norm of the router's input; NULL: not offloaded, or no RMS norm */
 	void *host_experts_norm;
-	bool streams_experts; /* host experts are streamed to the device for steps of many rows */
-	int place;            /* if `comes`: the layer's number in model.prefetch */
+	bool streams_experts; /* steps of many rows stream the experts to the device */
+	int prefetch_index;   /* if streams_experts: the layer's index in model.prefetch */
 	struct kern_linear *router;
 	struct piece choice_bias;        /* F32 [E], or none */
 	struct norm attn_norm, ffn_norm; /* [H], applied to the input of attention and FFN; or none */
@@ -81,7 +82,7 @@ struct model {
 	/* Scratch; T = max_rows, L = max_logits; "op": an operand, "val": values of the table's type. */
 	struct piece x;      /* F32 [T, H] residual */
 	struct piece add;    /* F32 [T, H] rows that the next norm adds to x */
-	struct piece turns;  /* memory shared by the layers' scratch and the head's: */
+	struct piece phases; /* memory shared by the layers' scratch and the head's: */
 	struct piece normed; /* op  [T, H] */
 	struct piece qkv;    /* val [T, (Hq + 2 Hkv) D] */
 	struct piece q;      /* val [T, Hq D] */
@@ -106,9 +107,9 @@ struct model {
 	const struct hot *hot;             /* borrowed; NULL: no GPU-resident experts in offloaded layers */
 	struct prefetch *prefetch;         /* streaming of host experts; NULL: none */
 	int stream_above_rows;             /* rows above which a step streams them */
-	uint64_t sent;                     /* steps that streamed experts, without trial steps */
+	uint64_t n_streamed;               /* steps that streamed experts, without trial steps */
 	int64_t weights_bytes;
-	int64_t beside_bytes; /* host memory of host experts */
+	int64_t host_experts_bytes; /* host memory that they take */
 };
 
 /* A linear layer as stored, and the shard of it that a rank has.  plan: of q, k, v and o. */

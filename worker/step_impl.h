@@ -1,5 +1,5 @@
-/* step_impl.h - shared by step.c (plans), step_open.c (sizes, loading, pools), step_group.c (ranks) and
- * step_pool.c (pooled runs), and only by these. */
+/* step_impl.h - shared by step.c (plans), step_open.c (sizes, loading, pools), step_experts.c (placement of
+ * experts), step_group.c (ranks) and step_pool.c (pooled runs), and only by these. */
 #ifndef QUERN_WORKER_STEP_IMPL_H
 #define QUERN_WORKER_STEP_IMPL_H
 
@@ -35,7 +35,7 @@ struct step {
 	struct placement placement;
 	/* GPU-resident experts of offloaded layers; zeros: none */
 	struct hot hot;
-	/* decided when loading; experts_compute only with `beside` */
+	/* decided when loading; experts_compute only with host experts */
 	enum kern_compute compute, experts_compute;
 	struct host_experts *host_experts; /* CPU offload of experts; NULL: none */
 	int stream_above_rows; /* rows of a step, as in model_args; 0: experts are never streamed */
@@ -81,6 +81,9 @@ void step_drain(struct step *s);
 void step_numerics(const struct step *s, const struct kern_info *info, char *out, size_t n);
 
 /* step_open.c */
+/* Parse a compute mode; "auto" and "" depend on the device. */
+int step_compute_mode(const char *name, const char *device, const char *isa, enum kern_compute *out,
+		      struct why *why);
 /* Open everything but the pools: slots, batch, sampler, pending plans. */
 int step_open_state(struct step *s, struct why *why);
 /* Run each kind of step once, if that allocates device memory. */
@@ -93,6 +96,18 @@ int step_open_pools(struct step *s, struct why *why);
  * NULL. */
 int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permille), void *arg,
 		     struct why *why);
+
+/* step_experts.c */
+/* Read which layers' experts are on the CPU, and check that GPU-resident experts fit to it. */
+int step_place_experts(struct step *s, const struct step_args *a, struct why *why);
+/* Choose the GPU-resident experts before anything is sized: they take no host memory. */
+int step_choose_hot(struct step *s, const struct step_args *a, const struct weights *w, struct why *why);
+/* Open the CPU's table for the host experts, and decide whether they are streamed; nothing if there are
+ * none. */
+int step_open_host_experts(struct step *s, const struct step_args *a, const struct weights *w,
+			   struct why *why);
+/* Return the bytes of the host experts in the model's files. */
+int64_t step_host_experts_stored(const struct step *s, const struct weights *w);
 
 /* step_pool.c: results of a plan's pooled runs, on rank 0 only. */
 /* The batch is built: reserve room for the pooled runs in f. */
