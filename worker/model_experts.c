@@ -560,8 +560,8 @@ int model_experts_begin(struct model *m, int n_rows)
 	return prefetch_begin(m->prefetch);
 }
 
-/* The rows that the router reads: the residual stream and the norm before the FFN, or (a layer norm) rows
- * that are normed already, and NULL. */
+/* The rows that the router reads: the residual stream, with the norm before the FFN; or, of models with layer
+ * norms, rows that are normed already, with NULL. */
 struct routed {
 	const void *x, *norm;
 };

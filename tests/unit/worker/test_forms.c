@@ -1,6 +1,6 @@
 /* The forms of decoder that families of models have, each as a tiny random model: norms, blocks, FFNs,
- * biases, positions and factors.  The decoder's logits are compared with a reference in double precision, in
- * every mode of the CPU, or on the device that QUERN_TEST_DEVICE names. */
+ * experts, biases, positions and factors.  The decoder's logits are compared with a reference in double
+ * precision, in every mode of the CPU, or on the device that QUERN_TEST_DEVICE names. */
 #include "base/alloc.h"
 #include "worker/model.h"
 
@@ -21,6 +21,7 @@ enum {
 	CONTEXT = 32,
 	BLOCK = 16
 };
+enum { EXPERTS = 4, CHOSEN = 2, EXPERT_I = 32 };
 enum { Q = HEADS * D, KV = KV_HEADS * D, FIRST = 10 /* rows of the first of two steps */ };
 
 /* ---- a random model ---- */
@@ -29,6 +30,7 @@ struct tiny {
 	struct model_config c;
 	struct weights w;
 	struct weights_layer layers[LAYERS];
+	struct weights_expert experts[LAYERS][EXPERTS];
 };
 
 static unsigned seed;
@@ -61,6 +63,25 @@ static struct weights_linear linear(const char *name, int n, int k, bool bias)
 	return l;
 }
 
+static void make_ffn(const struct model_config *c, struct weights_layer *l)
+{
+	l->up = linear("up", I, H, c->mlp_bias);
+	l->down = linear("down", H, I, c->mlp_bias);
+	if (!c->ffn_plain)
+		l->gate = linear("gate", I, H, c->mlp_bias);
+}
+
+static void make_experts(struct weights_layer *l, struct weights_expert *experts)
+{
+	l->router = linear("router", EXPERTS, H, false);
+	l->experts = experts;
+	l->n_experts = EXPERTS;
+	for (int e = 0; e < EXPERTS; e++)
+		experts[e] = (struct weights_expert){.gate = linear("expert.gate", EXPERT_I, H, false),
+						     .up = linear("expert.up", EXPERT_I, H, false),
+						     .down = linear("expert.down", H, EXPERT_I, false)};
+}
+
 static struct tiny *make(const struct model_config *form)
 {
 	struct tiny *m = xcalloc(1, sizeof *m);
@@ -80,6 +101,12 @@ static struct tiny *make(const struct model_config *form)
 	c->rope_theta = 100;
 	c->rope_dim = D;
 	c->dtype = CONFIG_BF16;
+	if (c->layers[0].sparse)
+		c->experts = (struct config_experts){.n = EXPERTS,
+						     .n_chosen = CHOSEN,
+						     .intermediate = EXPERT_I,
+						     .normalize = true,
+						     .scale = 1};
 	model_config_plan(c);
 	const bool bias = c->norm_bias, each = c->qk_norm == QK_NORM_EACH || c->qk_norm == QK_NORM_ROWS;
 	const bool pre = c->block != BLOCK_POST, two = pre && c->block != BLOCK_PARALLEL;
@@ -102,11 +129,11 @@ static struct tiny *make(const struct model_config *form)
 			.k = linear("k", KV, H, c->qkv_bias),
 			.v = linear("v", KV, H, c->qkv_bias),
 			.o = linear("o", H, Q, c->o_bias),
-			.up = linear("up", I, H, c->mlp_bias),
-			.down = linear("down", H, I, c->mlp_bias),
 		};
-		if (!c->ffn_plain)
-			m->layers[i].gate = linear("gate", I, H, c->mlp_bias);
+		if (c->layers[i].sparse)
+			make_experts(&m->layers[i], m->experts[i]);
+		else
+			make_ffn(c, &m->layers[i]);
 		if (c->act == ACT_XIELU) {
 			float *args = xmalloc(4 * sizeof *args);
 			memcpy(args, (float[]){0.8f + (float)i, 0.9f, 0.5f, -1e-6f}, 4 * sizeof *args);
@@ -129,7 +156,13 @@ static void drop(struct tiny *m)
 {
 	for (int i = 0; i < LAYERS; i++) {
 		struct weights_layer *l = &m->layers[i];
-		struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+		struct weights_linear *all[] = {&l->q,    &l->k,  &l->v,    &l->o,
+						&l->gate, &l->up, &l->down, &l->router};
+		for (int e = 0; e < l->n_experts; e++) {
+			free((void *)l->experts[e].gate.w);
+			free((void *)l->experts[e].up.w);
+			free((void *)l->experts[e].down.w);
+		}
 		const struct weights_vec vecs[] = {
 			l->attn_norm,      l->attn_norm_bias, l->ffn_norm, l->ffn_norm_bias, l->attn_post,
 			l->attn_post_bias, l->ffn_post,       l->q_norm,   l->ffn_post_bias, l->k_norm,
@@ -278,10 +311,39 @@ static double activated(const struct model_config *c, const struct weights_layer
 		     : (double)a[1] * (expm1(fmin(g, (double)a[3])) - g) + (double)a[2] * g;
 }
 
+/* The experts with the largest softmax of the router's outputs, weighed by their shares of its sum. */
+static void experts(const struct model_config *c, const struct weights_layer *l, const double *in, double *out)
+{
+	double z[EXPERTS], share[EXPERTS] = {0}, sum = 0;
+	apply(&l->router, in, z);
+	for (int i = 0; i < CHOSEN; i++) {
+		int best = -1;
+		for (int e = 0; e < EXPERTS; e++)
+			if (share[e] == 0 && (best < 0 || z[e] > z[best]))
+				best = e;
+		sum += share[best] = exp(z[best]);
+	}
+	memset(out, 0, H * sizeof *out);
+	for (int e = 0; e < EXPERTS; e++) {
+		double gate[EXPERT_I], up[EXPERT_I], y[H];
+		apply(&l->experts[e].gate, in, gate);
+		apply(&l->experts[e].up, in, up);
+		for (int i = 0; i < EXPERT_I; i++)
+			up[i] *= activated(c, l, gate[i]);
+		apply(&l->experts[e].down, up, y);
+		for (int i = 0; i < H; i++)
+			out[i] += share[e] / sum * y[i];
+	}
+}
+
 static void feed_forward(const struct model_config *c, const struct weights_layer *l, const double *in,
 			 double *out)
 {
 	double gate[I], up[I];
+	if (l->n_experts) {
+		experts(c, l, in, out);
+		return;
+	}
 	apply(&l->up, in, up);
 	if (!c->ffn_plain)
 		apply(&l->gate, in, gate);
@@ -441,7 +503,8 @@ static double error_of(float (*got)[V], double (*want)[V])
 	return sqrt(errors / squares);
 }
 
-/* Check a form in every mode.  The error is relative to the deviation of the logits. */
+/* Check a form in every mode; a mixture of experts in the precise ones only, since an error may change the
+ * choice of experts.  The error is relative to the deviation of the logits. */
 static void check(const char *name, const struct model_config *form)
 {
 	static const struct {
@@ -462,6 +525,8 @@ static void check(const char *name, const struct model_config *form)
 	for (size_t k = 0; k < sizeof modes / sizeof *modes; k++) {
 		if (!on_cpu() && modes[k].compute != KERN_COMPUTE_F32 &&
 		    modes[k].compute != KERN_COMPUTE_BF16)
+			continue;
+		if (form->layers[0].sparse && modes[k].most > 0.01)
 			continue;
 		decode(m, modes[k].compute, tokens, got);
 		const double off = error_of(got, want);
@@ -509,3 +574,9 @@ FORM(learned_positions, .learned = true, .norm = CONFIG_NORM_LAYER, .norm_bias =
      .layers = {{.rope = LAYER_ROPE_NONE}, {.rope = LAYER_ROPE_NONE}})
 FORM(clipped_q_k_and_v, .qkv_clip = 0.7f)
 FORM(clipped_after_a_norm, .qkv_clip = 0.7f, .qk_norm = QK_NORM_ROWS)
+FORM(experts_after_rms_norms, .layers = {{.sparse = true}, {.sparse = true}})
+FORM(experts_after_layer_norms, .norm = CONFIG_NORM_LAYER, .norm_bias = true,
+     .layers = {{.sparse = true}, {.sparse = true}})
+FORM(experts_parallel_to_attention, .block = BLOCK_PARALLEL, .layers = {{.sparse = true}, {.sparse = true}})
+FORM(experts_parallel_to_attention_with_layer_norms, .norm = CONFIG_NORM_LAYER, .block = BLOCK_PARALLEL,
+     .layers = {{.sparse = true}, {.sparse = true}})
