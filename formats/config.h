@@ -44,8 +44,6 @@ enum config_pool { CONFIG_POOL_NONE, CONFIG_POOL_LAST, CONFIG_POOL_MEAN, CONFIG_
 enum { CONFIG_EOS_MAX = 16, CONFIG_LAYERS_MAX = 1024, CONFIG_EXPERTS_MAX = 1024, CONFIG_CHOSEN_MAX = 64 };
 
 enum config_score { SCORE_SOFTMAX, SCORE_SIGMOID };
-/* Score of a group of experts: the sum of its two best (DeepSeek-V3), or its best (DeepSeek-V2). */
-enum config_groups { GROUPS_TOP2, GROUPS_MAX };
 
 /* A mixture of experts: n_chosen of n experts compute each row; see struct kern_route_args
  * (kernels/kern.h). */
@@ -59,7 +57,6 @@ struct config_experts {
 	bool choice_bias;            /* the router has a bias that affects the choice only */
 	bool router_bias, bias;      /* the router has a bias; the experts' gate, up and down have biases */
 	int n_groups, groups_chosen; /* expert groups, and how many are chosen; 0: none */
-	enum config_groups groups;
 	bool normalize;
 	float scale;
 };

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "formats/family.h"
 #include "quant/awq_write.h"
 #include "quant/calibrate.h"
 #include "quant/measure.h"
@@ -64,6 +65,10 @@ static int check_source(struct run *r)
 	int left = 0;
 	if (r->model.config.act == ACT_GELU_SIGMOID || r->model.config.experts.bias)
 		return err_why(r->why, -ENOTSUP, "awq4 does not know the experts of %s",
+			       r->model.config.arch_name);
+	if (r->model.config.family->qkv != QKV_SIDE_BY_SIDE)
+		return err_why(r->why, -ENOTSUP,
+			       "awq4 does not know q, k and v of %s, whose rows are stored in turns",
 			       r->model.config.arch_name);
 	for (int i = 0; i < w->n_layers; i++) {
 		struct layer_plan p;

@@ -140,9 +140,11 @@ static struct layer_block *add_block(const struct builder *b, enum model_point a
 	return block;
 }
 
-static void fold_norm(struct layer_block *b, const struct weights_vec *norm)
+/* Fold a block's input scales into the norm before it.  A norm with a bias cannot take them, since they would
+ * have to scale the bias, too. */
+static void fold_norm(struct layer_block *b, const struct weights_vec *norm, const struct weights_vec *bias)
 {
-	if (b && norm->data) {
+	if (b && norm->data && !bias->data) {
 		b->fold = FOLD_NORM;
 		b->norm = norm;
 	}
@@ -161,7 +163,7 @@ static int *tie_heads(const struct config_layer *l)
 /* Add the blocks of a feed-forward layer: down, then gate and up.  The rows of up take down's scales. */
 static void add_ffn(const struct builder *b, const struct weights_linear *gate,
 		    const struct weights_linear *up, const struct weights_linear *down,
-		    const struct weights_vec *norm, int expert)
+		    const struct weights_vec *norm, const struct weights_vec *bias, int expert)
 {
 	struct layer_plan *p = b->p;
 	struct layer_block *last = add_block(b, MODEL_AT_DOWN, down, NULL, NULL);
@@ -172,7 +174,7 @@ static void add_ffn(const struct builder *b, const struct weights_linear *gate,
 	if (first)
 		first->expert = expert;
 	if (norm)
-		fold_norm(first, norm);
+		fold_norm(first, norm, bias);
 	if (last && first && first->n == 2) {
 		p->blocks[at].fold = FOLD_ROWS;
 		p->blocks[at].rows_of = first->first + 1;
@@ -189,16 +191,18 @@ void layer_plan_init(struct layer_plan *p, const struct model_config *c, const s
 	p->blocks = xcalloc(most, sizeof *p->blocks);
 	struct layer_block *o = add_block(&b, MODEL_AT_O, &w->o, NULL, NULL);
 	struct layer_block *qkv = add_block(&b, MODEL_AT_QKV, &w->q, &w->k, &w->v);
-	fold_norm(qkv, &w->attn_norm);
-	if (o && qkv) {
+	if (c->block != BLOCK_PARALLEL) /* there the FFN reads the same norm */
+		fold_norm(qkv, &w->attn_norm, &w->attn_norm_bias);
+	if (o && qkv && !(c->qkv_clip > 0)) {
 		o->fold = FOLD_ROWS;
 		o->rows_of = qkv->first + 2;
 		o->tie = tie_heads(&c->layers[index]);
 	}
 	if (w->up.w)
-		add_ffn(&b, &w->gate, &w->up, &w->down, w->n_experts ? NULL : &w->ffn_norm, -1);
+		add_ffn(&b, &w->gate, &w->up, &w->down, w->n_experts ? NULL : &w->ffn_norm, &w->ffn_norm_bias,
+			-1);
 	for (int e = 0; e < w->n_experts; e++)
-		add_ffn(&b, &w->experts[e].gate, &w->experts[e].up, &w->experts[e].down, NULL, e);
+		add_ffn(&b, &w->experts[e].gate, &w->experts[e].up, &w->experts[e].down, NULL, NULL, e);
 	for (int i = 0; i < p->n_linears; i++)
 		if (p->linears[i].kept)
 			layer_plan_keep(p, p->linears[i].name, p->linears[i].reason);

@@ -555,8 +555,8 @@ Test(rows, qkv_has_the_norms_clips_and_scales_of_other_families)
 		{64, 64, 4, 2, KERN_ROPE_HALVES, OF_HEADS, .layer = true, .bias = true, .each = true},
 		{64, 64, 4, 2, KERN_ROPE_HALVES, OF_HEADS, .after = true},
 		{24, 10, 3, 1, KERN_ROPE_PAIRS, OF_HEADS, .after = true, .layer = true},
-		{128, 128, 2, 2, KERN_ROPE_HALVES, OF_ALL, .clip = 0.4f},
-		{24, 24, 4, 2, KERN_ROPE_HALVES, NO_NORM, .clip = 0.3f},
+		{128, 128, 2, 2, KERN_ROPE_HALVES, OF_ALL, .clip = 0.375f},
+		{24, 24, 4, 2, KERN_ROPE_HALVES, NO_NORM, .clip = 0.25f},
 		{64, 32, 4, 1, KERN_ROPE_PAIRS, NO_NORM, .beta = 0.3f},
 		{16, 0, 2, 1, KERN_ROPE_HALVES, OF_HEADS, .beta = 0.1f},
 	};

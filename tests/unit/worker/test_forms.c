@@ -312,7 +312,8 @@ static double activated(const struct model_config *c, const struct weights_layer
 }
 
 /* The experts with the largest softmax of the router's outputs, weighed by their shares of its sum. */
-static void experts(const struct model_config *c, const struct weights_layer *l, const double *in, double *out)
+static void experts(const struct model_config *c, const struct weights_layer *l, const double *in,
+		    double *out)
 {
 	double z[EXPERTS], share[EXPERTS] = {0}, sum = 0;
 	apply(&l->router, in, z);

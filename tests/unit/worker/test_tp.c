@@ -181,6 +181,68 @@ ParameterizedTest(struct tp_case *c, tp, whole_experts_agree_with_transformers)
 	check_agrees(c, true);
 }
 
+/* Forms of layers that the tiny models above do not have: parallel blocks, layer norms, FFNs without gates,
+ * biases, learned positions, heads with weights of their own, factors. */
+static struct tp_case family_cases[] = {
+	{"cohere2", 2}, {"stablelm", 2}, {"gpt2", 2}, {"phi", 2},     {"apertus", 2},
+	{"granite", 2}, {"nemotron", 2}, {"gpt2", 4}, {"cohere2", 4}, {"hunyuan_v1_dense", 2},
+};
+
+ParameterizedTestParameters(tp, families_agree_with_transformers)
+{
+	const size_t n = sizeof family_cases / sizeof *family_cases;
+	return cr_make_param_array(struct tp_case, family_cases, on_cpu() ? n : 1);
+}
+
+/* Compare the greedy tokens of each prompt, unless the reference itself is undecided. */
+static void check_prompts(struct driver *d, const json_t *all, const struct tp_case *c)
+{
+	for (size_t i = 0; i < json_array_size(all); i++) {
+		const json_t *one = json_array_get(all, i);
+		uint32_t n, n_ids;
+		uint32_t *prompt = json_ids(json_get(one, "prompt"), &n),
+			 *ids = json_ids(json_get(one, "ids"), &n_ids);
+		struct params p;
+		params_init(&p);
+		p.temperature = 0;
+		cr_assert_eq(driver_prompt(d, prompt, n, n + n_ids, 23, &p), 0, "%s: %s", c->name,
+			     d->why.text);
+		for (uint32_t k = 0; k < n_ids; k++) {
+			const double margin = json_number_value(json_array_get(json_get(one, "margins"), k));
+			if (margin < margin_min(d))
+				break;
+			cr_assert_eq(d->result.tokens[0], ids[k], "%s of %u ranks: token %u", c->name,
+				     c->n_ranks, k);
+			driver_add_run(d, 0, n + k, 1, true);
+			cr_assert_eq(driver_step(d), 0, "%s: %s", c->name, d->why.text);
+		}
+		free(prompt);
+		free(ids);
+	}
+}
+
+ParameterizedTest(struct tp_case *c, tp, families_agree_with_transformers)
+{
+	const char *root = testdata("families");
+	char dir[4096], path[4200];
+	struct why why;
+	struct driver d;
+	json_t *all;
+	if (!root)
+		cr_skip_test("families is not here");
+	snprintf(dir, sizeof dir, "%s/%s", root, c->name);
+	snprintf(path, sizeof path, "%s/reference.json", dir);
+	cr_assert_eq(json_read(path, 4 << 20, &all, &why), 0, "%s", why.text);
+	struct bus_load load = driver_load(dir);
+	load.n_ranks = c->n_ranks;
+	load.n_threads = 1;
+	load.max_context = 256;
+	cr_assert_eq(driver_open(&d, &load), 0, "%s of %u ranks: %s", c->name, c->n_ranks, d.why.text);
+	check_prompts(&d, all, c);
+	json_decref(all);
+	driver_close(&d);
+}
+
 /* ---- memory of a rank ---- */
 
 static struct bus_ready ready_of(const char *name, uint32_t n_ranks)
