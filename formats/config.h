@@ -111,7 +111,6 @@ struct model_config {
 	int q_scale_floor;         /* q_scale_floor)), after the rotation; beta 0: not */
 	bool learned;              /* a learned embedding of the position is added
 						  * (weights.positions) */
-	bool alibi;                /* ALiBi: a bias per head and distance (weights.alibi) */
 	int window;                /* sliding window of the files, in tokens; 0: none */
 	enum config_dtype dtype;   /* torch_dtype */
 

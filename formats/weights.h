@@ -94,7 +94,6 @@ struct weights {
 	 * begin with rows that are never used (OPT: two); this one does not.  Tables that are computed
 	 * (sinusoids) are owned. */
 	struct weights_vec positions;
-	struct weights_vec alibi;     /* F32 [n_heads], slopes of ALiBi; or none */
 	struct weights_linear head;   /* w NULL or w == embed_codes.w: tied to the embedding */
 	bool untied;                  /* the configuration ties the head, but the files have a head of their
 				       * own */

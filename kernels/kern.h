@@ -112,10 +112,10 @@ struct kern_info {
 	int head_step;           /* head sizes are multiples of this; 0: any */
 };
 
-/* Activation of a gate g, by gateup_swiglu(), or of each value, by activate().  silu: g / (1 + e^-g).  Gelu
- * by tanh: g / (1 + e^-2u), u = sqrt(2 / pi) (g + 0.044715 g^3) (arXiv:1606.08415).  Gelu by sigmoid:
- * g / (1 + e^-1.702g).  By activate() only: gelu g (1 + erf(g / sqrt(2))) / 2; relu max(g, 0), its square;
- * xIELU (arXiv:2411.13010): alpha_p g^2 + beta g for g > 0, else alpha_n (e^min(g, eps) - 1 - g) + beta g. */
+/* Activation of a gate g (gateup_swiglu()) or of each value (activate()): silu g / (1 + e^-g); gelu by tanh
+ * g / (1 + e^-2u), u = sqrt(2 / pi) (g + 0.044715 g^3), and by sigmoid g / (1 + e^-1.702g)
+ * (arXiv:1606.08415).  activate() only: gelu g (1 + erf(g / sqrt(2))) / 2; relu and its square; xIELU
+ * (arXiv:2411.13010), alpha_p g^2 + beta g for g > 0, else alpha_n (e^min(g, eps) - 1 - g) + beta g. */
 enum kern_act { KERN_SILU, KERN_GELU_TANH, KERN_GELU_SIGMOID, KERN_GELU, KERN_RELU, KERN_RELU2, KERN_XIELU };
 struct kern_act_args {
 	enum kern_act act;
