@@ -43,7 +43,6 @@ static const char *scalars(const struct model_config *a, const struct model_conf
 		{"order of attention and feed-forward layer", (int)a->block, (int)b->block},
 		{"gate of the feed-forward layer", a->ffn_plain, b->ffn_plain},
 		{"learned positions", a->learned, b->learned},
-		{"ALiBi", a->alibi, b->alibi},
 		{"scale of queries by position", a->q_scale_floor, b->q_scale_floor},
 		{"hidden_act", (int)a->act, (int)b->act},
 		{"attention sinks", a->sinks, b->sinks},

@@ -79,7 +79,6 @@ Test(config_match, each_field_that_decides_an_output_is_compared)
 	DIFFERS(block, BLOCK_PARALLEL, "order of attention and feed-forward layer");
 	DIFFERS(ffn_plain, true, "gate of the feed-forward layer");
 	DIFFERS(learned, true, "learned positions");
-	DIFFERS(alibi, true, "ALiBi");
 	DIFFERS(q_scale_floor, 64, "scale of queries by position");
 	DIFFERS(q_scale_beta, 0.1f, "llama_4_scaling_beta");
 	DIFFERS(logit_scale, 0.5f, "scale of the logits");
