@@ -82,7 +82,8 @@ void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uin
 /* Share the first n_blocks blocks of `from` with `to`, an empty table. */
 void blocks_share(struct blocks *b, struct block_table *to, struct block_table *from, uint32_t n_blocks);
 /* For callers that fill tables themselves.  blocks_take: return a block with one reference.  blocks_ref: add
- * a reference to a block.  blocks_unref: give one up, at blocks_release(later), or at once if later is NULL. */
+ * a reference to a block.  blocks_unref: give one up, at blocks_release(later), or at once if later is
+ * NULL. */
 uint32_t blocks_take(struct blocks *b);
 void blocks_ref(struct blocks *b, uint32_t id);
 void blocks_unref(struct blocks *b, uint32_t id, struct blocks_later *later);

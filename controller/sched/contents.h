@@ -1,4 +1,4 @@
-/* contents.h - what has been computed, by its tokens, and in which stores its bytes are.
+/* contents.h - computed blocks by their tokens, and the stores that hold their bytes.
  * Owns the index of the prefix cache; knows no references of blocks.  Allocates in contents_new() only.
  *
  * A node is the content of one full block: its tokens, after those of its parent.  A first block has no
@@ -39,8 +39,8 @@ struct contents_root {
 	uint64_t owner;   /* 0, or a number for each group, so that groups find nothing of each other */
 };
 
-/* n_blocks: blocks of each store; there are as many nodes as blocks.  cache: keep copies that no sequence uses
- * (contents_kept).  seed: seeds the hashes, so that clients cannot choose prompts that collide. */
+/* n_blocks: blocks of each store; there are as many nodes as blocks.  cache: keep copies that no sequence
+ * uses (contents_kept).  seed: seeds the hashes, so that clients cannot choose prompts that collide. */
 struct contents *contents_new(const uint32_t n_blocks[STORES], uint32_t block_size, bool cache,
 			      uint64_t seed);
 void contents_free(struct contents *c); /* NULL is fine */
@@ -54,9 +54,9 @@ int32_t contents_find(const struct contents *c, const struct contents_root *root
  * NULL. */
 uint32_t contents_match(const struct contents *c, const struct contents_root *root, const uint32_t *tokens,
 			uint32_t max, enum contents_store store, uint32_t *ids, int32_t *last);
-/* Return the node of tokens after parent; add it if it is new.  The caller's hold moves from the parent to it.
- * CONTENTS_NONE: there is no room for a new node, which happens only if many nodes have no copy; the parent
- * stays held. */
+/* Return the node of tokens after parent; add it if it is new.  The caller's hold moves from the parent to
+ * it.  CONTENTS_NONE: there is no room for a new node, which happens only if many nodes have no copy; the
+ * parent stays held. */
 int32_t contents_add(struct contents *c, const struct contents_root *root, int32_t parent,
 		     const uint32_t *tokens);
 /* Hold a node, or give a hold back.  No-op for CONTENTS_NONE. */

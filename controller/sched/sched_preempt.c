@@ -40,7 +40,7 @@ void sched_swap_block(struct sched *s, struct planning *p, enum contents_store f
 		blocks_ref(to, pair.to);
 	if (copy == CONTENTS_NONE && node != CONTENTS_NONE)
 		contents_put(s->contents, node, OTHER(from), pair.to);
-	/* What this plan copies is freed after it. */
+	/* Blocks that this plan copies are freed after it. */
 	blocks_unref(sched_blocks(s, from), pair.from,
 		     copy == CONTENTS_NONE ? &p->flight->later[from] : sched_later(s, from));
 }

@@ -5,7 +5,7 @@
 
 enum { BLOCKS = 64, SIZE = 4, NONE = CONTENTS_NONE };
 
-static const struct contents_root nobody = {0};
+static const struct contents_root plain_root = {0};
 
 static struct contents *open_contents(uint32_t n_device, uint32_t n_host)
 {
@@ -24,10 +24,10 @@ static const uint32_t *content(uint32_t i)
 static int32_t add(struct contents *c, int32_t parent, uint32_t i)
 {
 	contents_hold(c, parent);
-	return contents_add(c, &nobody, parent, content(i));
+	return contents_add(c, &plain_root, parent, content(i));
 }
 
-/* Add a node with its copy in a block; nobody holds it. */
+/* Add a node with its copy in a block; plain_root holds it. */
 static int32_t compute(struct contents *c, const struct contents_root *root, int32_t parent, uint32_t i,
 		       enum contents_store store, uint32_t block)
 {
@@ -44,10 +44,10 @@ Test(contents, a_node_is_found_by_all_of_its_tokens)
 	struct contents *c = open_contents(BLOCKS, 0);
 	int32_t nodes[BLOCKS];
 	for (uint32_t i = 0; i < BLOCKS; i++)
-		nodes[i] = compute(c, &nobody, NONE, 4 * i + 1, STORE_DEVICE, i);
+		nodes[i] = compute(c, &plain_root, NONE, 4 * i + 1, STORE_DEVICE, i);
 	for (uint32_t i = 0; i < 4 * BLOCKS; i++)
-		cr_expect_eq(contents_find(c, &nobody, NONE, content(i)), i % 4 == 1 ? nodes[i / 4] : NONE,
-			     "content %u", i);
+		cr_expect_eq(contents_find(c, &plain_root, NONE, content(i)),
+			     i % 4 == 1 ? nodes[i / 4] : NONE, "content %u", i);
 	contents_check(c, NULL, 0);
 	contents_free(c);
 }
@@ -73,17 +73,19 @@ Test(contents, a_node_is_found_after_its_parent_only)
 	struct contents *c = open_contents(BLOCKS, 0);
 	int32_t parents[BLOCKS / 2], children[BLOCKS / 2];
 	for (uint32_t i = 0; i < BLOCKS / 2; i++) {
-		parents[i] = compute(c, &nobody, NONE, i, STORE_DEVICE, i);
-		children[i] = i % 3 ? compute(c, &nobody, parents[i], 9, STORE_DEVICE, BLOCKS / 2 + i) : NONE;
+		parents[i] = compute(c, &plain_root, NONE, i, STORE_DEVICE, i);
+		children[i] =
+			i % 3 ? compute(c, &plain_root, parents[i], 9, STORE_DEVICE, BLOCKS / 2 + i) : NONE;
 	}
 	for (uint32_t i = 0; i < BLOCKS / 2; i++)
-		cr_expect_eq(contents_find(c, &nobody, parents[i], content(9)), children[i], "parent %u", i);
+		cr_expect_eq(contents_find(c, &plain_root, parents[i], content(9)), children[i], "parent %u",
+			     i);
 	/* Removed nodes are gone, the rest of their buckets is not. */
 	for (uint32_t i = 0; i < BLOCKS / 2; i += 2)
 		contents_lost(c, STORE_DEVICE, BLOCKS / 2 + i);
 	for (uint32_t i = 0; i < BLOCKS / 2; i++)
-		cr_expect_eq(contents_find(c, &nobody, parents[i], content(9)), i % 2 ? children[i] : NONE,
-			     "parent %u", i);
+		cr_expect_eq(contents_find(c, &plain_root, parents[i], content(9)),
+			     i % 2 ? children[i] : NONE, "parent %u", i);
 	contents_check(c, NULL, 0);
 	contents_free(c);
 }
@@ -91,18 +93,18 @@ Test(contents, a_node_is_found_after_its_parent_only)
 Test(contents, each_store_has_its_own_copy)
 {
 	struct contents *c = open_contents(8, 8);
-	const int32_t node = compute(c, &nobody, NONE, 1, STORE_DEVICE, 3);
+	const int32_t node = compute(c, &plain_root, NONE, 1, STORE_DEVICE, 3);
 	contents_put(c, node, STORE_HOST, 5);
 	cr_expect_eq(contents_at(c, node, STORE_DEVICE), 3);
 	cr_expect_eq(contents_at(c, node, STORE_HOST), 5);
 	cr_expect_eq(contents_node(c, STORE_HOST, 5), node);
 	cr_expect_eq(contents_node(c, STORE_HOST, 3), NONE);
 	contents_lost(c, STORE_DEVICE, 3);
-	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), node, "the host has a copy");
+	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), node, "the host has a copy");
 	cr_expect_eq(contents_at(c, node, STORE_DEVICE), NONE);
 	contents_check(c, NULL, 0);
 	contents_lost(c, STORE_HOST, 5);
-	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), NONE, "nobody has a copy");
+	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), NONE, "plain_root has a copy");
 	contents_check(c, NULL, 0);
 	contents_free(c);
 }
@@ -110,23 +112,23 @@ Test(contents, each_store_has_its_own_copy)
 Test(contents, a_path_has_no_gap)
 {
 	struct contents *c = open_contents(8, 8);
-	const int32_t first = compute(c, &nobody, NONE, 1, STORE_DEVICE, 0);
-	const int32_t second = compute(c, &nobody, first, 2, STORE_DEVICE, 1);
+	const int32_t first = compute(c, &plain_root, NONE, 1, STORE_DEVICE, 0);
+	const int32_t second = compute(c, &plain_root, first, 2, STORE_DEVICE, 1);
 	uint32_t tokens[2 * SIZE], ids[2] = {0};
 	int32_t last;
 	for (uint32_t k = 0; k < 2 * SIZE; k++)
 		tokens[k] = content(k < SIZE ? 1 : 2)[k % SIZE];
-	cr_expect_eq(contents_match(c, &nobody, tokens, 2, STORE_DEVICE, ids, &last), 2);
+	cr_expect_eq(contents_match(c, &plain_root, tokens, 2, STORE_DEVICE, ids, &last), 2);
 	cr_expect(ids[0] == 0 && ids[1] == 1 && last == second);
-	cr_expect_eq(contents_match(c, &nobody, tokens, 2, STORE_HOST, NULL, NULL), 0);
+	cr_expect_eq(contents_match(c, &plain_root, tokens, 2, STORE_HOST, NULL, NULL), 0);
 	contents_lost(c, STORE_DEVICE, 0);
 	contents_check(c, NULL, 0);
-	cr_expect_eq(contents_match(c, &nobody, tokens, 2, STORE_DEVICE, NULL, &last), 0);
+	cr_expect_eq(contents_match(c, &plain_root, tokens, 2, STORE_DEVICE, NULL, &last), 0);
 	cr_expect_eq(last, NONE);
-	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), first, "its child has a copy");
+	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), first, "its child has a copy");
 	/* Computed again in another block, both are found. */
-	cr_expect_eq(compute(c, &nobody, NONE, 1, STORE_DEVICE, 4), first);
-	cr_expect_eq(contents_match(c, &nobody, tokens, 2, STORE_DEVICE, ids, NULL), 2);
+	cr_expect_eq(compute(c, &plain_root, NONE, 1, STORE_DEVICE, 4), first);
+	cr_expect_eq(contents_match(c, &plain_root, tokens, 2, STORE_DEVICE, ids, NULL), 2);
 	cr_expect(ids[0] == 4 && ids[1] == 1);
 	contents_free(c);
 }
@@ -134,7 +136,7 @@ Test(contents, a_path_has_no_gap)
 Test(contents, a_held_node_stays_with_all_before_it)
 {
 	struct contents *c = open_contents(8, 0);
-	const int32_t first = compute(c, &nobody, NONE, 1, STORE_DEVICE, 0);
+	const int32_t first = compute(c, &plain_root, NONE, 1, STORE_DEVICE, 0);
 	const int32_t second = add(c, first, 2);
 	contents_lost(c, STORE_DEVICE, 0);
 	contents_check(c, &second, 1);
@@ -142,7 +144,7 @@ Test(contents, a_held_node_stays_with_all_before_it)
 	contents_release(c, first);
 	contents_release(c, second);
 	contents_check(c, NULL, 0);
-	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), NONE);
+	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), NONE);
 	contents_free(c);
 }
 
@@ -154,7 +156,7 @@ Test(contents, nodes_are_limited)
 	for (uint32_t i = 0; i < 3; i++)
 		at = holds[i] = add(c, at, i);
 	cr_expect_neq(at, NONE);
-	cr_expect_eq(contents_add(c, &nobody, at, content(3)), NONE);
+	cr_expect_eq(contents_add(c, &plain_root, at, content(3)), NONE);
 	contents_check(c, holds, 3);
 	cr_expect_eq(add(c, NONE, 0), holds[0], "what is known needs no room");
 	contents_release(c, holds[0]);
@@ -167,16 +169,16 @@ Test(contents, nodes_are_limited)
 Test(contents, what_is_forgotten_is_not_found_nor_kept)
 {
 	struct contents *c = open_contents(8, 0);
-	const int32_t first = compute(c, &nobody, NONE, 1, STORE_DEVICE, 0);
+	const int32_t first = compute(c, &plain_root, NONE, 1, STORE_DEVICE, 0);
 	cr_expect(contents_kept(c, STORE_DEVICE, 0));
 	contents_forget(c);
 	cr_expect_not(contents_kept(c, STORE_DEVICE, 0));
-	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), NONE);
-	compute(c, &nobody, first, 2, STORE_DEVICE, 1);
+	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), NONE);
+	compute(c, &plain_root, first, 2, STORE_DEVICE, 1);
 	cr_expect_not(contents_kept(c, STORE_DEVICE, 1), "nor what is computed after it");
-	const int32_t again = compute(c, &nobody, NONE, 1, STORE_DEVICE, 2);
+	const int32_t again = compute(c, &plain_root, NONE, 1, STORE_DEVICE, 2);
 	cr_expect_neq(again, first);
 	cr_expect(contents_kept(c, STORE_DEVICE, 2));
-	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), again);
+	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), again);
 	contents_free(c);
 }
