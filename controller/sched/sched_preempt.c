@@ -40,7 +40,7 @@ void sched_swap_block(struct sched *s, struct planning *p, enum contents_store f
 		blocks_ref(to, pair.to);
 	if (copy == CONTENTS_NONE && node != CONTENTS_NONE)
 		contents_put(s->contents, node, OTHER(from), pair.to);
-	/* Blocks that this plan copies are freed after it. */
+	/* A block that this plan copies is freed after the plan. */
 	blocks_unref(sched_blocks(s, from), pair.from,
 		     copy == CONTENTS_NONE ? &p->flight->later[from] : sched_later(s, from));
 }
@@ -66,19 +66,18 @@ static bool group_in_plan(const struct group *g, uint64_t number)
 struct costs {
 	uint32_t n_host;   /* host blocks to take */
 	uint32_t n_copies; /* blocks to copy out and in */
-	double tokens;     /* tokens in the blocks that nobody else holds; the others are found again */
+	double tokens;     /* tokens in blocks that no other sequence holds; the others are found again */
 };
 
 static struct costs costs_of(struct sched *s, const struct group *g)
 {
 	struct costs c = {0};
-	const uint32_t size = s->cfg.block_size;
 	blocks_survey(s->blocks);
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		const struct seq *q = &g->seqs[i];
 		const uint32_t used = q->state == SEQ_RUNNING ? blocks_for(s->blocks, q->n_computed) : 0;
 		for (uint32_t k = 0; k < used; k++) {
-			const uint32_t id = q->table.ids[k], rest = q->n_computed - k * size;
+			const uint32_t id = q->table.ids[k], rest = q->n_computed - k * s->cfg.block_size;
 			const uint32_t count = blocks_count(s->blocks, id);
 			const bool takes = sched_swap_takes(s, STORE_DEVICE, id, count);
 			c.n_host += takes;
@@ -87,7 +86,7 @@ static struct costs costs_of(struct sched *s, const struct group *g)
 			    count < blocks_n_refs(s->blocks, id))
 				continue;
 			c.n_copies++;
-			c.tokens += rest < size ? rest : size;
+			c.tokens += rest < s->cfg.block_size ? rest : s->cfg.block_size;
 		}
 	}
 	return c;

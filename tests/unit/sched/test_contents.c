@@ -27,7 +27,7 @@ static int32_t add(struct contents *c, int32_t parent, uint32_t i)
 	return contents_add(c, &plain_root, parent, content(i));
 }
 
-/* Add a node with its copy in a block; plain_root holds it. */
+/* Add a node with its copy in a block, not held. */
 static int32_t compute(struct contents *c, const struct contents_root *root, int32_t parent, uint32_t i,
 		       enum contents_store store, uint32_t block)
 {
@@ -52,19 +52,20 @@ Test(contents, a_node_is_found_by_all_of_its_tokens)
 	contents_free(c);
 }
 
+/* As many roots as buckets: some share a bucket. */
 Test(contents, roots_are_compared_whole)
 {
-	struct contents *c = open_contents(BLOCKS, 0);
-	const struct contents_root roots[] = {{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {0, 0, 1}, {1, 1, 0}};
-	enum { N = sizeof roots / sizeof *roots };
-	int32_t nodes[N];
-	for (uint32_t i = 0; i < N; i++) {
-		cr_expect_eq(contents_find(c, &roots[i], NONE, content(7)), NONE, "root %u", i);
-		nodes[i] = compute(c, &roots[i], NONE, 7, STORE_DEVICE, i);
+	for (int field = 0; field < 3; field++) {
+		struct contents *c = open_contents(BLOCKS, 0);
+		for (uint32_t i = 0; i < BLOCKS; i++) {
+			struct contents_root root = {0};
+			*(field == 0 ? &root.salt : field == 1 ? &root.adapter : &root.owner) = i;
+			cr_expect_eq(contents_find(c, &root, NONE, content(7)), NONE, "root %u", i);
+			const int32_t node = compute(c, &root, NONE, 7, STORE_DEVICE, i);
+			cr_expect_eq(contents_find(c, &root, NONE, content(7)), node, "root %u", i);
+		}
+		contents_free(c);
 	}
-	for (uint32_t i = 0; i < N; i++)
-		cr_expect_eq(contents_find(c, &roots[i], NONE, content(7)), nodes[i], "root %u", i);
-	contents_free(c);
 }
 
 /* Equal tokens after different nodes are different contents. */
@@ -104,7 +105,7 @@ Test(contents, each_store_has_its_own_copy)
 	cr_expect_eq(contents_at(c, node, STORE_DEVICE), NONE);
 	contents_check(c, NULL, 0);
 	contents_lost(c, STORE_HOST, 5);
-	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), NONE, "plain_root has a copy");
+	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), NONE, "no store has a copy");
 	contents_check(c, NULL, 0);
 	contents_free(c);
 }
@@ -166,7 +167,7 @@ Test(contents, nodes_are_limited)
 	contents_free(c);
 }
 
-Test(contents, what_is_forgotten_is_not_found_nor_kept)
+Test(contents, forgotten_nodes_are_not_found_nor_kept)
 {
 	struct contents *c = open_contents(8, 0);
 	const int32_t first = compute(c, &plain_root, NONE, 1, STORE_DEVICE, 0);
