@@ -135,6 +135,7 @@ struct family_gguf {
 	double local_theta; /* RoPE base of layers with a window; 0: the same as in other layers */
 	bool normalize;     /* without a key, the weights of a row's experts are divided by their sum */
 	bool yarn_exact;    /* yarn_truncate is false */
+	bool factors;       /* factors of embedding, scores, residual stream and logits have keys */
 	bool longrope;      /* rope_factors_short and rope_factors_long are read */
 	bool rstrip;        /* readers let added tokens take the white space after them */
 };

@@ -18,6 +18,10 @@ static const struct family_gguf gguf_smollm3 = {
 static const struct family_gguf gguf_phi3 = {
 	.name = "phi3", .norms = GGUF_PRE, .gate_up = true, .window = true, .longrope = true, .rstrip = true};
 static const struct family_gguf gguf_glm4 = {.name = "glm4", .norms = GGUF_BOTH, .gate_up = true};
+static const struct family_gguf gguf_seed_oss = {.name = "seed_oss", .norms = GGUF_NEXT};
+static const struct family_gguf gguf_ernie = {.name = "ernie4_5", .norms = GGUF_PRE};
+static const struct family_gguf gguf_granite = {
+	.name = "granite", .norms = GGUF_PRE, .permuted = true, .factors = true};
 static const struct family_gguf gguf_gemma2 = {.name = "gemma2",
 					       .norms = GGUF_BOTH,
 					       .window = true,
@@ -257,6 +261,7 @@ const struct family family_dense[] = {
 	{.arch = "SeedOssForCausalLM",
 	 .type = "seed_oss",
 	 .models = "Seed-OSS",
+	 .gguf = &gguf_seed_oss,
 	 .defaults = "{\"num_key_value_heads\": 8, \"head_dim\": 128, \"attention_bias\": true, "
 		     "\"attention_out_bias\": false}",
 	 .keys = {{"#o_bias", "attention_out_bias"}},
@@ -267,6 +272,7 @@ const struct family family_dense[] = {
 	{.arch = "Ernie4_5ForCausalLM",
 	 .type = "ernie4_5",
 	 .models = "ERNIE 4.5",
+	 .gguf = &gguf_ernie,
 	 .defaults = "{\"num_key_value_heads\": 2, \"head_dim\": 128, \"rms_norm_eps\": 1e-5, "
 		     "\"rope_theta\": 5e5, \"tie_word_embeddings\": true}",
 	 .keys = {{"attention_bias", "use_bias"}, {"mlp_bias", "use_bias"}},
@@ -278,6 +284,7 @@ const struct family family_dense[] = {
 	{.arch = "GraniteForCausalLM",
 	 .type = "granite",
 	 .models = "Granite 3",
+	 .gguf = &gguf_granite,
 	 .keys = GRANITE_KEYS,
 	 .defaults = "{\"attention_multiplier\": 1.0}",
 	 .norms = PRE_NORMS,

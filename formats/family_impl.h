@@ -33,5 +33,10 @@ extern const size_t family_n_dense, family_n_mixtures;
 	{                                                                                                    \
 		{PART_Q_NORM, "self_attn.query_layernorm"}, {PART_K_NORM, "self_attn.key_layernorm"},        \
 	}
+/* The norm before the feed-forward layer has the name of one after attention. */
+#define GGUF_NEXT                                                                                            \
+	{                                                                                                    \
+		[NORM_ATTN] = "attn_norm", [NORM_FFN] = "post_attention_norm"                                \
+	}
 
 #endif

@@ -167,11 +167,6 @@ static const struct family_experts gpt_oss_experts = {
 	.normalize = NORMALIZE_ALWAYS, /* equals a softmax over the chosen experts only */
 };
 
-/* The norm before the feed-forward layer has the name of one after attention. */
-#define GGUF_NEXT                                                                                            \
-	{                                                                                                    \
-		[NORM_ATTN] = "attn_norm", [NORM_FFN] = "post_attention_norm"                                \
-	}
 static const struct family_gguf gguf_qwen2moe = {.name = "qwen2moe", .norms = GGUF_PRE};
 static const struct family_gguf gguf_qwen3moe = {.name = "qwen3moe", .norms = GGUF_PRE, .normalize = true};
 static const struct family_gguf gguf_olmoe = {.name = "olmoe", .norms = GGUF_PRE};

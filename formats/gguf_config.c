@@ -318,6 +318,25 @@ static int read_gemma(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
+/* Read factors.  logit_scale divides the logits.  A factor of 1 is none. */
+static int read_factors_of(const struct reader *r, struct model_config *c)
+{
+	double embed = 1, residual = 1, logit = 1, attn = 0;
+	int rc;
+	if (!r->family->gguf->factors)
+		return 0;
+	if ((rc = get_num(r, "embedding_scale", 1e-6, 1e6, &embed)) ||
+	    (rc = get_num(r, "residual_scale", 1e-6, 1e6, &residual)) ||
+	    (rc = get_num(r, "logit_scale", 1e-6, 1e6, &logit)) ||
+	    (rc = get_num(r, "attention.scale", 0, 1e6, &attn)))
+		return rc;
+	c->embed_scale = embed == 1 ? 0 : (float)embed;
+	c->residual_scale = residual == 1 ? 0 : (float)residual;
+	c->logit_scale = logit == 1 ? 0 : (float)(1 / logit);
+	c->attn_scale = (float)attn;
+	return 0;
+}
+
 /* Mark the layers with a window: by a list of booleans, or all but every so-many-th layer. */
 static int read_pattern(const struct reader *r, struct model_config *c)
 {
@@ -577,7 +596,8 @@ int gguf_config_load(const char *path, struct model_config *out, struct why *why
 	if (!(rc = check_type(&r)) && !(rc = read_arch(&r, out)) && !(rc = read_shape(&r, out))) {
 		read_switches(&r, out);
 		if (!(rc = read_experts(&r, out)) && !(rc = read_gemma(&r, out)) &&
-		    !(rc = read_rope(&r, out)) && !(rc = read_pool(&r, out)))
+		    !(rc = read_factors_of(&r, out)) && !(rc = read_rope(&r, out)) &&
+		    !(rc = read_pool(&r, out)))
 			rc = read_tokens(&r, out);
 		model_config_plan(out);
 	}

@@ -169,7 +169,8 @@ int gguf_keys_check(const struct model_config *c, struct why *why)
 	const int scored = large && c->n_heads ? c->hidden / c->n_heads : c->head_dim;
 	if (gemma && c->attn_scale != 1 / sqrtf((float)scored))
 		what = "a query_pre_attn_scalar other than that of the known sizes";
-	if (!gemma && (c->attn_cap != 0 || c->logit_cap != 0 || c->embed_scale != 0 || c->attn_scale != 0))
+	if (!gemma && !c->family->gguf->factors &&
+	    (c->attn_cap != 0 || c->logit_cap != 0 || c->embed_scale != 0 || c->attn_scale != 0))
 		what = "scaled scores or a scaled embedding";
 	if (c->quant.name[0])
 		return err_why(
@@ -250,6 +251,16 @@ static void put_experts(const struct keys *k, const struct model_config *c)
 	put_u32(k, "expert_group_used_count", x->groups_chosen);
 }
 
+/* Write factors; 0 means a factor of 1. */
+static void put_factors(const struct keys *k, const struct model_config *c)
+{
+	put_f32(k, "embedding_scale", c->embed_scale != 0 ? (double)c->embed_scale : 1);
+	put_f32(k, "residual_scale", c->residual_scale != 0 ? (double)c->residual_scale : 1);
+	put_f32(k, "logit_scale", c->logit_scale != 0 ? 1 / (double)c->logit_scale : 1);
+	if (c->attn_scale != 0)
+		put_f32(k, "attention.scale", (double)c->attn_scale);
+}
+
 int gguf_keys_config(struct writer *w, const struct model_config *c, const char *name, struct why *why)
 {
 	const struct keys k = {.w = w, .arch = c->family->gguf->name};
@@ -258,6 +269,8 @@ int gguf_keys_config(struct writer *w, const struct model_config *c, const char 
 	put_shape(&k, c);
 	if (c->experts.n)
 		put_experts(&k, c);
+	if (c->family->gguf->factors)
+		put_factors(&k, c);
 	if (c->attn_cap != 0)
 		put_f32(&k, "attn_logit_softcapping", c->attn_cap);
 	if (c->logit_cap != 0)

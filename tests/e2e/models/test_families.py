@@ -62,6 +62,23 @@ def test_the_tokens_are_those_of_transformers(start, name):
         assert not differ or case["margins"][differ[0]] < 0.002, (differ[0], case["margins"][differ[0]])
 
 
+@pytest.mark.parametrize("name", ["granite", "seed_oss", "ernie4_5"])
+def test_gguf_files_and_models_made_of_them_give_the_tokens_of_transformers(run, start, tmp_path, name):
+    model = FAMILIES / name
+    if not model.is_dir():
+        pytest.skip("the test data has no families")
+    r = run("convert", model, tmp_path / "m.gguf", "--to", "gguf")
+    assert r.returncode == 0, r.stderr
+    r = run("convert", tmp_path / "m.gguf", tmp_path / "back", "--to", "safetensors")
+    assert r.returncode == 0, r.stderr
+    cases = json.loads((model / "reference.json").read_text())
+    for made in ("m.gguf", "back"):
+        got = tokens(start, tmp_path / made, [c["prompt"] for c in cases], len(cases[0]["ids"]))
+        for case, ids in zip(cases, got):
+            differ = [i for i, (a, b) in enumerate(zip(case["ids"], ids)) if a != b]
+            assert not differ or case["margins"][differ[0]] < 0.002, (made, differ[0])
+
+
 # ---------------------------------------------------------------- heads
 
 def other_head(tensors, name="lm_head.weight"):
