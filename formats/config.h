@@ -107,12 +107,14 @@ struct model_config {
 	float logit_scale;         /* factor of the logits, before logit_cap; 0: none (1) */
 	float qkv_clip;            /* q, k and v are clipped to -qkv_clip .. qkv_clip, after
 						  * their norm and before the rotation; 0: not */
-	float q_scale_beta;        /* q of position p times 1 + beta * ln(1 + floor(p / */
-	int q_scale_floor;         /* q_scale_floor)), after the rotation; beta 0: not */
-	bool learned;              /* a learned embedding of the position is added
+	/* Queries of position p are multiplied by 1 + beta * ln(1 + floor(p / floor)) after the rotation
+	 * (Ministral 3); beta 0: not. */
+	float q_scale_beta;
+	int q_scale_floor;
+	bool learned;            /* a learned embedding of the position is added
 						  * (weights.positions) */
-	int window;                /* sliding window of the files, in tokens; 0: none */
-	enum config_dtype dtype;   /* torch_dtype */
+	int window;              /* sliding window of the files, in tokens; 0: none */
+	enum config_dtype dtype; /* torch_dtype */
 
 	double rope_theta;
 	double rope_local_theta; /* for layers with LAYER_ROPE_LOCAL, which are never scaled; 0: none */

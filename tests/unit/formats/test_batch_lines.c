@@ -151,7 +151,7 @@ Test(batch_lines, of_too_many_values_are_refused_unbuilt)
 	cr_expect_eq(batch_line_parse(text.p, text.len, URL, &request, &problem), -EINVAL);
 	cr_expect_null(request.tree);
 	cr_expect_str_eq(problem.code, "invalid_json_line");
-	cr_expect(strstr(problem.why.text, "bytes of memory"), "%s", problem.why);
+	cr_expect(strstr(problem.why.text, "bytes of memory"), "%s", problem.why.text);
 	buf_fini(&text);
 }
 

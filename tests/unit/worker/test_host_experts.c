@@ -83,23 +83,23 @@ Test(host_experts, hot_experts_that_cannot_be_are_refused)
 	struct hot_options hot = {true, (int64_t)1 << 50, counts};
 	struct step_args a = {.device = "cuda:0", .load = &load, .place = PLACEMENT_EXPERTS_CPU, .hot = &hot};
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
-	cr_expect(strstr(d.why.text, "of the device: give less"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "of the device: give less"), "%s", d.why.text);
 	hot.bytes = 2 * 5 * 3 * 64 * 56 * 2;
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
-	cr_expect(strstr(d.why.text, "room for all experts"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "room for all experts"), "%s", d.why.text);
 	hot.bytes = 100;
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
-	cr_expect(strstr(d.why.text, "one expert takes 21504 on the device"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "one expert takes 21504 on the device"), "%s", d.why.text);
 	hot.bytes = 1 << 16;
 	write_counts("glm4-moe", counts, sizeof counts);
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
-	cr_expect(strstr(d.why.text, "another model"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "another model"), "%s", d.why.text);
 	unlink(counts);
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -ENOENT);
-	cr_expect(strstr(d.why.text, counts), "%s", d.why);
+	cr_expect(strstr(d.why.text, counts), "%s", d.why.text);
 	a.place = NULL;
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
-	cr_expect(strstr(d.why.text, "--experts cpu or --place"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "--experts cpu or --place"), "%s", d.why.text);
 }
 
 /* Check the counts of a CPU layer and of a GPU layer; the device of each counts its rows. */
@@ -181,13 +181,13 @@ Test(host_experts, what_cannot_be_is_refused)
 	struct bus_load load = driver_load(tiny_model("llama3"));
 	struct step_args a = {.device = "cuda:0", .load = &load, .place = PLACEMENT_EXPERTS_CPU};
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
-	cr_expect(strstr(d.why.text, "no mixture of experts"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "no mixture of experts"), "%s", d.why.text);
 	load = driver_load(tiny_model("qwen2-moe"));
 	load.n_ranks = 2;
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -ENOTSUP);
-	cr_expect(strstr(d.why.text, "--tp"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "--tp"), "%s", d.why.text);
 	load.n_ranks = 1;
 	strcpy(load.experts_compute, "int4");
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
-	cr_expect(strstr(d.why.text, "experts on the CPU: compute mode int4"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "experts on the CPU: compute mode int4"), "%s", d.why.text);
 }

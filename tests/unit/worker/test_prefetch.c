@@ -293,12 +293,12 @@ Test(prefetch, steps_begun_ahead_give_the_same)
 			driver_add_run(&d, 0, at, rows, at + rows == PROMPT);
 			d.plan.epoch = driver_epoch;
 			d.plan.number = ++d.number;
-			cr_assert_eq(step_begin(d.step, &d.plan, &d.why), 0, "%s", d.why);
+			cr_assert_eq(step_begin(d.step, &d.plan, &d.why), 0, "%s", d.why.text);
 			plan_reset(&d.plan);
 		}
 		cr_expect_eq(step_in_flight(d.step), 2);
 		while (step_in_flight(d.step))
-			cr_assert_eq(step_end(d.step, &d.result, &d.why), 0, "%s", d.why);
+			cr_assert_eq(step_end(d.step, &d.result, &d.why), 0, "%s", d.why.text);
 		cr_assert_eq(step_logits(d.step, 0, got), 0);
 		cr_expect(!memcmp(got, want.logits[0], sizeof got), "above %d", above[i]);
 		cr_expect_eq(step_sent(d.step), i ? 1 : 2);
@@ -377,7 +377,7 @@ Test(prefetch, a_device_that_is_too_small_is_refused)
 	load.max_slots = load.max_runs = 4;
 	load.max_context = 64;
 	load.kv_bytes = 1 << 20;
-	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why);
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why.text);
 	const uint64_t all = stats().live_bytes;
 	step_close(d.step);
 	const uint64_t none = stats().live_bytes;

@@ -259,7 +259,7 @@ static void end_one(struct life *l)
 	if (draw(&l->pace, 2))
 		while (!step_done(l->d.step))
 			poll(&p, 1, 1000);
-	cr_assert_eq(step_end(l->d.step, &l->d.result, &l->d.why), 0, "%s", l->d.why);
+	cr_assert_eq(step_end(l->d.step, &l->d.result, &l->d.why), 0, "%s", l->d.why.text);
 	cr_assert_eq(l->d.result.number, l->n_answers + 1);
 	l->d.result.step_us = 0;
 	l->n_failed += l->d.result.n_failed;
@@ -280,10 +280,10 @@ static void play(struct life *l, const char *model, uint64_t seed, bool ahead)
 {
 	struct bus_load load = driver_load(model);
 	memset(l, 0, sizeof *l);
-	cr_assert_eq(driver_open(&l->d, &load), 0, "%s", l->d.why);
+	cr_assert_eq(driver_open(&l->d, &load), 0, "%s", l->d.why.text);
 	l->rnd = seed;
 	l->pace = seed + ahead;
-	cr_assert_eq(driver_send_vocabulary(&l->d), 0, "%s", l->d.why);
+	cr_assert_eq(driver_send_vocabulary(&l->d), 0, "%s", l->d.why.text);
 	for (uint32_t i = 0; i < FORMS; i++)
 		driver_form(&l->d, i + 1, (uint8_t)constraints[i].language, constraints[i].text);
 	for (uint32_t k = 0; k < PLANS; k++) {
@@ -291,7 +291,7 @@ static void play(struct life *l, const char *model, uint64_t seed, bool ahead)
 		l->d.plan.epoch = 1;
 		l->d.plan.number = k + 1;
 		cr_assert_eq(step_begin(l->d.step, &l->d.plan, &l->d.why), 0, "seed %lu: %s",
-			     (unsigned long)seed, l->d.why);
+			     (unsigned long)seed, l->d.why.text);
 		forget_plan(l);
 		while (step_in_flight(l->d.step) == STEP_AHEAD ||
 		       (step_in_flight(l->d.step) && (!ahead || !draw(&l->pace, 4))))
