@@ -154,7 +154,7 @@ NAMED_PY = $(wildcard tests/*/test_$(NAME).py tests/*/*/test_$(NAME).py)
 test:
 	@[ -n "$(NAMED_C)$(NAMED_PY)" ] || { echo "make test NAME=...: there is no test_$(NAME); there are:" $(sort \
 		$(patsubst test_%,%,$(notdir $(TESTS) $(SIMTESTS) $(basename $(wildcard tests/*/test_*.py tests/*/*/test_*.py))))) >&2; exit 2; }
-	@deploy/deps.sh $(if $(NAMED_PY)$(filter memory model step step_ahead same_tokens,$(NAME)),test,unit)
+	@deploy/deps.sh $(if $(NAMED_PY)$(filter step_memory model step step_ahead same_tokens,$(NAME)),test,unit)
 	@$(MAKE) --no-print-directory -j$$(nproc) $(NAMED_C) $(if $(NAMED_PY),all $(TOOLS))
 	@for t in $(NAMED_C); do $$t --timeout 240 --jobs 2 $(ARGS) || exit 1; done
 	@for t in $(NAMED_PY); do QUERN_BUILD=$(BUILD) build/venv/bin/python -m pytest -q -p no:cacheprovider $$t $(ARGS) || exit 1; done
@@ -340,13 +340,14 @@ $(BUILD)/obj/tests/%.o: FLAGS += $(NO_VARS)
 $(BUILD)/obj/tests/testdata.o $(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DQUERN_ROOT='"$(CURDIR)"' -DQUERN_BUILD='"$(abspath $(BUILD))"'
 # A test of tests/unit/FOLDER links what that folder uses (and TESTS_ALSO_test_x), every other test all.
 # Its helpers: sources beside it that are not tests, and those of tests/ as a library.
-TESTS_ALSO_test_inspect        := kernels
-TESTS_ALSO_test_durable_damage := controller
-TESTS_ALSO_test_vocabulary     := controller
-TESTS_ALSO_test_supervisor_lines := controller
-TESTS_ALSO_place               := formats/place
-TESTS_ALSO_grammar             := controller/tokenizer
-TESTS_ALSO_apis                := $(addprefix controller/apis/,anthropic ollama llamacpp openai)
+TESTS_ALSO_test_inspect             := kernels
+TESTS_ALSO_test_kept                := kernels
+TESTS_ALSO_test_jobs_durable_damage := controller
+TESTS_ALSO_test_model_vocabulary    := controller
+TESTS_ALSO_test_supervisor_lines    := controller
+TESTS_ALSO_place                    := formats/place
+TESTS_ALSO_grammar                  := controller/tokenizer
+TESTS_ALSO_apis                     := $(addprefix controller/apis/,anthropic ollama llamacpp openai)
 HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tests/tools/% tests/$1/test_%,$(wildcard tests/$1/*.c tests/$1/emulated/*.c)))
 TESTED  = $(or $(if $(filter unit/%,$1),$(filter $(notdir $1) controller/$(notdir $1),$(FOLDERS)) $(TESTS_ALSO_$(notdir $1))),$(FOLDERS))
 $(BUILD)/lib/libtests.a: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))

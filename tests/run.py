@@ -159,7 +159,7 @@ def programs(build, only):
         return
     worker, linear = tests / "unit/worker", tests / "kernels/test_linear"
     yield "unit/worker/test_tp, emulated CUDA", worker / "test_tp", ("--filter", "tp/@(agrees*|whole*)"), env
-    yield "unit/worker/test_ep, emulated CUDA", worker / "test_ep", (), env
+    yield "unit/worker/test_tp_group_ep, emulated CUDA", worker / "test_tp_group_ep", (), env
     yield ("unit/worker/test_model, emulated CUDA, --fast", worker / "test_model", ("--filter", "model/@(stories_bf16*|tiny*)"),
            {**env, "QUERN_TEST_FAST": "1"})
     yield ("kernels/test_linear, 132 multiprocessors, interleaved", linear, (),

@@ -178,148 +178,153 @@ Test(queue, new_account_starts_with_the_least_served_waiting_account)
 	queue_free(q);
 }
 
-Test(queue, new_user_starts_at_the_counter_of_running_ones)
+enum job { A, B, C, D, E, JOBS };
+
+/* An event, or what must hold after those before it. */
+enum act {
+	OVER,
+	ARRIVES,   /* the user's job */
+	RUNS,      /* the job is charged for n tokens */
+	PREEMPTED, /* the running job waits again */
+	LEAVES,
+	SERVED,   /* the counter of the job is n */
+	AT_LEAST, /* it is at least n */
+	EQUAL,    /* it is the counter of job n */
+	BELOW,    /* it is below the counter of job n */
+	PICKED,   /* the job is the next */
+};
+
+struct event {
+	enum act act;
+	enum job job;
+	int64_t n; /* ARRIVES: the user */
+};
+
+static const struct {
+	const char *name;
+	struct event events[12];
+} stories[] = {
+	{"a new user starts at the counter of running ones",
+	 {{ARRIVES, A, 1}, {RUNS, A, LOT}, {ARRIVES, B, 2}, {AT_LEAST, B, LOT}}},
+	{"a new user starts at the counter of users that left; a returning user neither leads nor lags",
+	 {{ARRIVES, A, 1},
+	  {RUNS, A, LOT},
+	  {LEAVES, A, 0},
+	  {ARRIVES, B, 2},
+	  {AT_LEAST, B, LOT},
+	  {RUNS, B, 10},
+	  {ARRIVES, C, 1},
+	  {SERVED, C, LOT + 10}}},
+	{"an absent user saves up nothing",
+	 {{ARRIVES, B, 2},
+	  {RUNS, B, 10},
+	  {LEAVES, B, 0},
+	  {ARRIVES, A, 1},
+	  {RUNS, A, LOT},
+	  {ARRIVES, C, 1},
+	  {ARRIVES, B, 2},
+	  {EQUAL, B, C}}},
+	/* One of user 2's jobs is always present, so the user is never absent.  A running group does not
+	 * change counters of others. */
+	{"a user of few tokens saves up nothing",
+	 {{ARRIVES, B, 2},
+	  {RUNS, B, 10},
+	  {ARRIVES, A, 1},
+	  {RUNS, A, LOT},
+	  {SERVED, B, 10},
+	  {ARRIVES, C, 2},
+	  {AT_LEAST, C, LOT * 9 / 10 + 1}}},
+	/* Only users with jobs here have the credit. */
+	{"a user of few tokens goes before a flood",
+	 {{ARRIVES, B, 2},
+	  {RUNS, B, 10},
+	  {ARRIVES, A, 1},
+	  {RUNS, A, LOT},
+	  {ARRIVES, C, 1},
+	  {ARRIVES, D, 2},
+	  {BELOW, D, C},
+	  {PICKED, D, 0},
+	  {ARRIVES, E, 3},
+	  {EQUAL, E, C}}},
+	{"a new user starts with the least served waiting user",
+	 {{ARRIVES, A, 1},
+	  {RUNS, A, LOT},
+	  {ARRIVES, B, 2},
+	  {RUNS, A, LOT},
+	  {ARRIVES, C, 3},
+	  {SERVED, C, LOT}}},
+	{"a waiting user keeps its virtual time when it submits more",
+	 {{ARRIVES, A, 1}, {ARRIVES, B, 2}, {RUNS, A, LOT}, {ARRIVES, C, 2}, {SERVED, B, 0}, {PICKED, B, 0}}},
+	/* A user that was preempted for lack of blocks has no new jobs waiting: other users do not start at
+	 * its counter, it keeps its position, and its later jobs gain nothing from it. */
+	{"a preempted user keeps its virtual time",
+	 {{ARRIVES, B, 3},
+	  {RUNS, B, 10},
+	  {ARRIVES, A, 1},
+	  {RUNS, A, LOT},
+	  {PREEMPTED, B, 0},
+	  {SERVED, B, 10},
+	  {ARRIVES, C, 2},
+	  {EQUAL, C, A},
+	  {PICKED, B, 0},
+	  {ARRIVES, D, 3},
+	  {AT_LEAST, D, LOT * 9 / 10 + 1}}},
+};
+
+/* Let an event happen to a job, or check what must hold. */
+static void tell(struct queue *q, struct one jobs[JOBS], const struct event *e, const char *story)
 {
-	struct queue *q = queue_new(INT64_MAX, 8);
-	struct one a, b;
-	arrive(q, &a, 1, 0);
-	serve(q, &a, LOT);
-	arrive(q, &b, 2, 0);
-	cr_expect_geq(queue_served(&b.g), LOT);
-	leave(q, &a);
-	leave(q, &b);
-	queue_free(q);
+	struct one *o = &jobs[e->job];
+	const int64_t served = e->act < SERVED ? 0 : (int64_t)queue_served(&o->g);
+	const int64_t others = e->act == EQUAL || e->act == BELOW ? (int64_t)queue_served(&jobs[e->n].g) : 0;
+	switch (e->act) {
+	case ARRIVES:
+		arrive(q, o, (uint64_t)e->n, 0);
+		break;
+	case RUNS:
+		serve(q, o, (uint32_t)e->n);
+		break;
+	case PREEMPTED:
+		preempt(q, o);
+		break;
+	case LEAVES:
+		leave(q, o);
+		break;
+	case SERVED:
+		cr_expect_eq(served, e->n, "%s: job %d is at %lld", story, e->job, (long long)served);
+		break;
+	case AT_LEAST:
+		cr_expect_geq(served, e->n, "%s: job %d is at %lld", story, e->job, (long long)served);
+		break;
+	case EQUAL:
+		cr_expect_eq(served, others, "%s: job %d is at %lld", story, e->job, (long long)served);
+		break;
+	case BELOW:
+		cr_expect_lt(served, others, "%s: job %d is at %lld", story, e->job, (long long)served);
+		break;
+	case PICKED:
+		cr_expect(queue_pick(q, 0, ready, NULL, NULL) == &o->s, "%s: not job %d", story, e->job);
+		break;
+	case OVER:
+		break;
+	}
 }
 
-Test(queue, new_user_starts_at_the_counter_of_users_that_left)
+Test(queue, users_start_where_the_others_are)
 {
-	struct queue *q = queue_new(INT64_MAX, 8);
-	struct one a, b, again;
-	arrive(q, &a, 1, 0);
-	serve(q, &a, LOT);
-	leave(q, &a);
-	arrive(q, &b, 2, 0);
-	cr_expect_geq(queue_served(&b.g), LOT);
-	serve(q, &b, 10);
-	arrive(q, &again, 1, 0);
-	cr_expect_eq(queue_served(&again.g), LOT + 10, "a returning user neither leads nor lags");
-	leave(q, &b);
-	leave(q, &again);
-	queue_free(q);
-}
-
-Test(queue, absent_user_saves_up_nothing)
-{
-	struct queue *q = queue_new(INT64_MAX, 8);
-	struct one a, waits, b;
-	arrive(q, &b, 2, 0);
-	serve(q, &b, 10);
-	leave(q, &b);
-	arrive(q, &a, 1, 0);
-	serve(q, &a, LOT);
-	arrive(q, &waits, 1, 0);
-	arrive(q, &b, 2, 0);
-	cr_expect_eq(queue_served(&b.g), queue_served(&waits.g));
-	leave(q, &a);
-	leave(q, &waits);
-	leave(q, &b);
-	queue_free(q);
-}
-
-/* One of this user's jobs is always present, so the user is never absent. */
-Test(queue, user_of_few_tokens_saves_up_nothing)
-{
-	struct queue *q = queue_new(INT64_MAX, 8);
-	struct one a, little, next;
-	arrive(q, &little, 2, 0);
-	serve(q, &little, 10);
-	arrive(q, &a, 1, 0);
-	serve(q, &a, LOT);
-	cr_expect_eq(queue_served(&little.g), 10, "a running group does not change counters of others");
-	arrive(q, &next, 2, 0);
-	cr_expect_gt(queue_served(&next.g), LOT * 9 / 10);
-	leave(q, &a);
-	leave(q, &little);
-	leave(q, &next);
-	queue_free(q);
-}
-
-Test(queue, user_of_few_tokens_goes_before_a_flood)
-{
-	struct queue *q = queue_new(INT64_MAX, 8);
-	struct one a, flood, little, next, c;
-	arrive(q, &little, 2, 0);
-	serve(q, &little, 10);
-	arrive(q, &a, 1, 0);
-	serve(q, &a, LOT);
-	arrive(q, &flood, 1, 0);
-	arrive(q, &next, 2, 0);
-	cr_expect_lt(queue_served(&next.g), queue_served(&flood.g));
-	cr_expect(queue_pick(q, 0, ready, NULL, NULL) == &next.s);
-	arrive(q, &c, 3, 0);
-	cr_expect_eq(queue_served(&c.g), queue_served(&flood.g), "only users with jobs here have the credit");
-	leave(q, &a);
-	leave(q, &flood);
-	leave(q, &little);
-	leave(q, &next);
-	leave(q, &c);
-	queue_free(q);
-}
-
-Test(queue, new_user_starts_with_the_least_served_waiting_user)
-{
-	struct queue *q = queue_new(INT64_MAX, 8);
-	struct one a, b, c;
-	arrive(q, &a, 1, 0);
-	serve(q, &a, LOT);
-	arrive(q, &b, 2, 0);
-	serve(q, &a, LOT);
-	arrive(q, &c, 3, 0);
-	cr_expect_eq(queue_served(&c.g), LOT, "where b is, not where a is");
-	leave(q, &a);
-	leave(q, &b);
-	leave(q, &c);
-	queue_free(q);
-}
-
-Test(queue, waiting_user_keeps_virtual_time_when_it_submits_more)
-{
-	struct queue *q = queue_new(INT64_MAX, 8);
-	struct one a, b, more;
-	arrive(q, &a, 1, 0);
-	arrive(q, &b, 2, 0);
-	serve(q, &a, LOT);
-	arrive(q, &more, 2, 0);
-	cr_expect_eq(queue_served(&b.g), 0, "it waits since before a was served");
-	cr_expect(queue_pick(q, 0, ready, NULL, NULL) == &b.s);
-	leave(q, &a);
-	leave(q, &b);
-	leave(q, &more);
-	queue_free(q);
-}
-
-/* A user that was preempted for lack of blocks has no new jobs waiting: other users do not start at its
- * counter, it keeps its position, and its later jobs gain nothing from it. */
-Test(queue, preempted_user_keeps_virtual_time)
-{
-	struct queue *q = queue_new(INT64_MAX, 8);
-	struct one a, little, b, next;
-	arrive(q, &little, 3, 0);
-	serve(q, &little, 10);
-	arrive(q, &a, 1, 0);
-	serve(q, &a, LOT);
-	preempt(q, &little);
-	cr_expect_eq(queue_served(&little.g), 10);
-	arrive(q, &b, 2, 0);
-	cr_expect_eq(queue_served(&b.g), queue_served(&a.g));
-	cr_expect(queue_pick(q, 0, ready, NULL, NULL) == &little.s);
-	arrive(q, &next, 3, 0);
-	cr_expect_gt(queue_served(&next.g), LOT * 9 / 10);
-	leave(q, &a);
-	leave(q, &little);
-	leave(q, &b);
-	leave(q, &next);
-	queue_free(q);
+	for (size_t i = 0; i < sizeof stories / sizeof *stories; i++) {
+		struct queue *q = queue_new(INT64_MAX, 8);
+		struct one jobs[JOBS];
+		bool here[JOBS] = {false};
+		for (const struct event *e = stories[i].events; e->act != OVER; e++) {
+			tell(q, jobs, e, stories[i].name);
+			here[e->job] = e->act != LEAVES;
+		}
+		for (int k = 0; k < JOBS; k++)
+			if (here[k])
+				leave(q, &jobs[k]);
+		queue_free(q);
+	}
 }
 
 Test(queue, priorities_have_counters_of_their_own)

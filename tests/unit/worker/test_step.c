@@ -508,7 +508,7 @@ Test(step, a_pool_that_holds_nothing_is_refused)
 
 Test(step, default_sizes_are_sensible)
 {
-	if (driver_brief()) /* takes the largest steps; test_memory checks these sizes on an emulated
+	if (driver_brief()) /* takes the largest steps; test_step_memory checks these sizes on an emulated
 			     * device */
 		cr_skip_test("takes long on the emulated device: QUERN_TEST_LONG=1");
 	struct driver other;

@@ -1,6 +1,6 @@
-/* test_same_ids.c - every format of a model's tokenizer (GGUF, SentencePiece's tokenizer.model, llama2.c's
- * tokenizer.bin) gives the ids of its tokenizer.json: on 10 MB of text with QUERN_TEST_LONG=1 (as in `make
- * check-full`), otherwise on 400 KB. */
+/* test_tokenizer_same_ids.c - every format of a model's tokenizer (GGUF, SentencePiece's tokenizer.model,
+ * llama2.c's tokenizer.bin) gives the ids of its tokenizer.json: on 10 MB of text with
+ * QUERN_TEST_LONG=1 (as in `make check-full`), otherwise on 400 KB. */
 #include "base/file.h"
 #include "controller/tokenizer/tokenizer.h"
 #include "tests/testdata.h"

@@ -1,4 +1,4 @@
-/* test_rounding.c - rows rounded to nearest, the numbers in config.json, and the tensors that stay in
+/* test_hf_rows.c - rows rounded to nearest, the numbers in config.json, and the tensors that stay in
  * floating point. */
 #include "quant/convert/hf_files.h"
 #include "quant/round/hf_rows.h"
