@@ -186,6 +186,7 @@ const struct family family_mixtures[] = {
 	 .defaults = "{\"sliding_window\": 4096, \"max_window_layers\": 28, \"num_experts\": 60, "
 		     "\"num_experts_per_tok\": 4, \"moe_intermediate_size\": 1408, "
 		     "\"shared_expert_intermediate_size\": 5632, \"decoder_sparse_step\": 1}",
+	 .require = "{\"qkv_bias\": true}",
 	 .norms = PRE_NORMS,
 	 .qkv_bias = BIAS_ALWAYS,
 	 .window = WINDOW_SWITCH,
@@ -286,6 +287,7 @@ const struct family family_mixtures[] = {
 		     "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 32.0, "
 		     "\"beta_fast\": 32.0, \"beta_slow\": 1.0, \"truncate\": false, "
 		     "\"original_max_position_embeddings\": 4096}}",
+	 .require = "{\"swiglu_alpha\": 1.702}",
 	 .norms = PRE_NORMS,
 	 .qkv_bias = BIAS_BY_KEY,
 	 .o_bias = BIAS_BY_KEY,
@@ -434,6 +436,7 @@ const struct family family_mixtures[] = {
 		     "\"tie_word_embeddings\": true, \"moe_k\": 6, \"moe_num_experts\": 64, "
 		     "\"moe_num_shared_experts\": 2, \"moe_intermediate_size\": 1536, "
 		     "\"moe_layer_start_index\": 1, \"moe_layer_interval\": 1}",
+	 .require = "{\"moe_norm_min\": 1e-12}",
 	 .keys = {{"attention_bias", "use_bias"},
 		  {"mlp_bias", "use_bias"},
 		  {"num_experts", "moe_num_experts"},

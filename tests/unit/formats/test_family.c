@@ -114,3 +114,32 @@ Test(family, the_page_lists_the_table)
 	buf_fini(&table);
 	free(page);
 }
+
+/* Every key of transformers' default config.json is read, required or harmless: a new key is noticed here.
+ * tests/golden/make_config_defaults.py writes the configurations. */
+Test(family, all_keys_of_transformers_defaults_are_known)
+{
+	char dir[] = "/tmp/quern-family-XXXXXX";
+	struct why why = {""};
+	json_t *all, *config;
+	const char *type;
+	cr_assert_eq(json_read(repofile("tests/golden/config_defaults.json"), 4 << 20, &all, &why), 0, "%s",
+		     why.text);
+	cr_assert(mkdtemp(dir));
+	char *path = file_join(dir, "config.json");
+	json_object_foreach(all, type, config)
+	{
+		struct model_config c;
+		cr_assert_eq(json_dump_file(config, path, 0), 0);
+		const int rc = model_config_load(dir, &c, &why);
+		cr_expect_eq(rc, 0, "%s: %s", type, why.text);
+		if (rc)
+			continue;
+		cr_expect_str_eq(c.unread, "", "%s: %s", type, c.unread);
+		model_config_fini(&c);
+	}
+	cr_assert_eq(remove(path), 0);
+	cr_assert_eq(remove(dir), 0);
+	free(path);
+	json_decref(all);
+}
