@@ -208,7 +208,7 @@ static int stage_awq(struct pack_stage *t, struct pack_awq *a, const struct kern
 	for (int i = 0; i < a->seg.n_parts; i++) {
 		const struct kern_linear_part *p = &src->parts[first + i];
 		const size_t row = (size_t)(p->n / 8) * 4, groups = (size_t)a->groups;
-		const void *q, *z, *s;
+		const void *q = NULL, *z = NULL, *s = NULL;
 		int e = stage_upload(t, p->w, (size_t)src->k * row, &q, src->name, why);
 		if (!e)
 			e = stage_upload(t, p->qzeros, groups * row, &z, src->name, why);
