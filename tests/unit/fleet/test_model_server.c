@@ -20,7 +20,7 @@ static void begin(void)
 		put(dir, "config.json", "{}");
 		put_bytes(dir, "model.safetensors", bytes, WEIGHTS);
 	}
-	cr_assert_eq(model_server_start(&server, dir, "a model", records, &why), 0, "%s", why);
+	cr_assert_eq(model_server_start(&server, dir, "a model", records, &why), 0, "%s", why.text);
 	free(bytes);
 }
 
@@ -72,7 +72,7 @@ static struct manifest list_of(uint64_t worker)
 	struct manifest m;
 	ask(worker, chunk(BUS_WANT_LIST, 0, 0));
 	struct buf b = answer_of(worker);
-	cr_assert_eq(bus_decode_files(b.p, b.len, &m, &why), 0, "%s", why);
+	cr_assert_eq(bus_decode_files(b.p, b.len, &m, &why), 0, "%s", why.text);
 	buf_fini(&b);
 	return m;
 }
@@ -101,7 +101,7 @@ Test(model_server, gives_the_list_and_all_bytes)
 	manifest_fingerprint(&m, expected);
 	cr_expect_str_eq(fingerprint, expected);
 	for (uint64_t at = 0; at < WEIGHTS; at += k.n) {
-		cr_assert_eq(got(7, chunk(1, at, BUS_CHUNK_MAX), &k, &b), 0, "%s", why);
+		cr_assert_eq(got(7, chunk(1, at, BUS_CHUNK_MAX), &k, &b), 0, "%s", why.text);
 		cr_assert(k.file == 1 && k.offset == at && at + k.n <= WEIGHTS);
 		cr_assert_eq(memcmp(k.bytes, bytes + at, k.n), 0);
 		buf_fini(&b);
@@ -141,11 +141,11 @@ Test(model_server, changed_files_are_refused)
 	struct manifest m;
 	begin();
 	m = list_of(1);
-	cr_expect_eq(got(1, chunk(1, 0, 10), &k, &b), 0, "%s", why);
+	cr_expect_eq(got(1, chunk(1, 0, 10), &k, &b), 0, "%s", why.text);
 	buf_fini(&b);
 	flip(dir, "model.safetensors", 50);
 	cr_expect_eq(got(1, chunk(1, 0, 10), &k, &b), -ENODATA);
-	cr_expect(strstr(why.text, "changed or replaced"), "%s", why);
+	cr_expect(strstr(why.text, "changed or replaced"), "%s", why.text);
 	buf_fini(&b);
 	manifest_fini(&m);
 	end();
@@ -257,9 +257,9 @@ Test(model_server, a_model_without_weights_has_none)
 	char *empty = new_dir();
 	put(empty, "config.json", "{}");
 	cr_expect_eq(model_server_start(&none, empty, "x", NULL, &why), -ENOENT);
-	cr_expect(strstr(why.text, "no *.safetensors"), "%s", why);
+	cr_expect(strstr(why.text, "no *.safetensors"), "%s", why.text);
 	put(empty, "model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n");
 	cr_expect_eq(model_server_start(&none, empty, "x", NULL, &why), -ENODATA);
-	cr_expect(strstr(why.text, "git-lfs pointer"), "%s", why);
+	cr_expect(strstr(why.text, "git-lfs pointer"), "%s", why.text);
 	remove_dir(empty);
 }

@@ -109,7 +109,7 @@ Test(durable, refused_at_the_stop_is_not_resumed)
 	accept_job(sent[0]->job);
 	stop_service();
 	cr_expect_eq(e->code, E_NOT_READY);
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	cr_expect_eq(n_sent, 0);
 	recorder_free(e);
 }
@@ -189,7 +189,7 @@ Test(durable, stop_publishes_no_end_that_is_not_on_the_disk)
 	stop_service();
 	cr_expect_null(strstr(e->events.p, "done"), "%s", e->events.p);
 	cr_expect_eq(e->code, E_NOT_READY);
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	cr_expect_eq(n_sent, 0);
 	cr_expect_str_eq(state_of(e->job), "done");
 	recorder_free(e);
@@ -482,7 +482,7 @@ Test(durable, stop_saves_all_tokens)
 	uint32_t n = generate(job, 0, text);
 	stop_service();
 	cr_expect_eq(e->code, E_NOT_READY);
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	cr_assert_eq(n_sent, 1);
 	cr_expect_eq(sent[0]->n_had[0], n);
 	recorder_free(e);

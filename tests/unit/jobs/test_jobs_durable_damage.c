@@ -34,7 +34,7 @@ Test(durable_damage, damaged_request_fails_its_job_alone)
 	/* Flip a byte within the record, where the key's column comes first. */
 	static const char in_record[] = "\xc3\xc6\0\0\0\x15needle-in-the-journal";
 	flip(in_record, sizeof in_record - 1, 10);
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	cr_assert_eq(n_sent, 1);
 	settle(1);
 	cr_assert(job_finished(find(e->job)));
@@ -59,7 +59,7 @@ Test(durable_damage, damaged_tokens_are_computed_again)
 	tokens(job, 0, c, 1);
 	stop_service();
 	flip((const char *)b, sizeof b, 5);
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	cr_assert_eq(n_sent, 1);
 	cr_assert_eq(sent[0]->n_had[0], 3);
 	cr_expect_eq(memcmp(sent[0]->had, a, sizeof a), 0);
@@ -72,7 +72,7 @@ Test(durable_damage, damaged_result_is_an_error)
 	finish(start_durable(durable_request(NULL), e), "needle in the text");
 	stop_service();
 	flip("needle in the text", 18, 3);
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	jobs_result(jobs, find(e->job), &f->l);
 	cr_expect_eq(f->code, E_INTERNAL);
 	cr_expect(strstr(f->why, "is damaged"), "%s", f->why);
@@ -179,14 +179,14 @@ Test(durable_damage, unreadable_disk_at_the_start_is_an_error_and_loses_nothing)
 	jobs_save(jobs);
 	crash();
 	for (int n = 0; rc; n++) {
-		cr_assert_eq(open_journal(), 0, "%s", why);
+		cr_assert_eq(open_journal(), 0, "%s", why.text);
 		start_front(n, &rc);
 		cr_expect(!rc || why.text[0], "%d without a reason", rc);
 		n_failed += rc != 0;
 		journal_close(journal);
 	}
 	cr_expect_gt(n_failed, JOBS, "%d", n_failed);
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	for (int i = 0; i < JOBS; i++) {
 		find(e[i]->job);
 		recorder_free(e[i]);

@@ -69,7 +69,7 @@ Test(durable_trace, a_damaged_one_costs_the_trace_alone)
 	jobs_save(jobs);
 	crash();
 	edit("UPDATE tokens SET data = zeroblob(40) WHERE output = -1");
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	cr_expect_str_eq(trace_of(e->job), "");
 	cr_expect_eq(sent[0]->n_had[0] > 0, true, "with its tokens");
 	recorder_free(e);
@@ -84,7 +84,7 @@ Test(durable_trace, rows_of_an_unknown_kind_are_passed_over)
 	jobs_save(jobs);
 	crash();
 	edit("INSERT INTO tokens(job, output, first, data) SELECT n, -1, -99, zeroblob(40) FROM jobs");
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	cr_expect_str_eq(trace_of(e->job), "4bf92f3577b34da6a3ce929d0e0e4736");
 	cr_expect_eq(sent[0]->n_had[0] > 0, true, "with its tokens");
 	finish(job, " a");
@@ -100,7 +100,7 @@ Test(durable_trace, nothing_is_left_of_it_when_its_job_was_retracted)
 	cr_expect_eq(e->code, E_NOT_READY);
 	cr_expect_eq(count("SELECT count(*) FROM jobs"), 0);
 	cr_expect_eq(count("SELECT count(*) FROM tokens"), 0);
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	recorder_free(e);
 }
 
@@ -112,6 +112,6 @@ Test(durable_trace, nothing_is_left_of_it_when_its_job_has_ended)
 	crash();
 	cr_expect_eq(count("SELECT count(*) FROM jobs"), 1);
 	cr_expect_eq(count("SELECT count(*) FROM tokens"), 0);
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 	recorder_free(e);
 }

@@ -31,7 +31,7 @@ static char *new_model(void)
 static struct store_files list(const char *path)
 {
 	struct store_files l;
-	cr_assert_eq(store_files_list(path, &l, &why), 0, "%s", why);
+	cr_assert_eq(store_files_list(path, &l, &why), 0, "%s", why.text);
 	return l;
 }
 
@@ -48,7 +48,7 @@ static void expect_names(const char *path, const char *names)
 static void quick_fingerprint(const char *path, char out[QUICK_FINGERPRINT_SIZE])
 {
 	struct store_files l = list(path);
-	cr_assert_eq(store_files_quick_fingerprint(&l, out, &why), 0, "%s", why);
+	cr_assert_eq(store_files_quick_fingerprint(&l, out, &why), 0, "%s", why.text);
 	cr_expect_eq(strlen(out), QUICK_FINGERPRINT_SIZE - 1);
 	store_files_fini(&l);
 }
@@ -108,7 +108,7 @@ Test(files, that_are_missing_are_named)
 	char *dir = new_model(), *shard = file_join(dir, "model-00002-of-00002.safetensors");
 	unlink(shard);
 	cr_expect_eq(store_files_list(dir, &l, &why), -ENOENT);
-	cr_expect(strstr(why.text, "model-00002-of-00002.safetensors"), "%s", why);
+	cr_expect(strstr(why.text, "model-00002-of-00002.safetensors"), "%s", why.text);
 	put(dir, "model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../../etc/passwd\"}}");
 	cr_expect_eq(store_files_list(dir, &l, &why), -EINVAL);
 	free(shard);
@@ -116,7 +116,7 @@ Test(files, that_are_missing_are_named)
 	dir = new_dir();
 	put(dir, "config.json", "{}");
 	cr_expect_eq(store_files_list(dir, &l, &why), -ENOENT);
-	cr_expect(strstr(why.text, "safetensors"), "%s", why);
+	cr_expect(strstr(why.text, "safetensors"), "%s", why.text);
 	remove_dir(dir);
 	cr_expect_eq(store_files_list("/nowhere/model", &l, &why), -ENOENT);
 }
@@ -130,7 +130,7 @@ Test(files, copies_have_one_quick_fingerprint)
 	quick_fingerprint(b, two);
 	cr_expect_str_eq(one, two);
 	cr_expect_null(quick_fingerprint_difference(one, two));
-	cr_expect_eq(store_files_check(b, one, &why), 0, "%s", why);
+	cr_expect_eq(store_files_check(b, one, &why), 0, "%s", why.text);
 	remove_dir(a);
 	remove_dir(b);
 }
@@ -143,7 +143,7 @@ static void expect_difference(const char *dir, const char *before, const char *w
 	cr_expect(got && strstr(got, what), "%s: %s", what, got ? got : "no difference");
 	why.text[0] = '\0';
 	cr_expect_eq(store_files_check(dir, before, &why), -EINVAL);
-	cr_expect(strstr(why.text, what) && strstr(why.text, dir), "%s", why);
+	cr_expect(strstr(why.text, what) && strstr(why.text, dir), "%s", why.text);
 }
 
 Test(files, a_sketch_shows_what_differs)
@@ -154,7 +154,7 @@ Test(files, a_sketch_shows_what_differs)
 	put(dir, "config.json", "{\"hidden_size\": 9}");
 	expect_difference(dir, before, "configurations");
 	put(dir, "config.json", "{\"hidden_size\": 8}");
-	cr_expect_eq(store_files_check(dir, before, &why), 0, "%s", why);
+	cr_expect_eq(store_files_check(dir, before, &why), 0, "%s", why.text);
 
 	char *other = noise(WEIGHTS, 2); /* another fine-tune with the same names, sizes and header */
 	char *same = noise(WEIGHTS, 1);
@@ -187,7 +187,7 @@ Test(files, a_sketch_of_another_version_fits_every_model)
 		cr_expect(!quick_fingerprint_is_known(unknown[i]), "%s", unknown[i]);
 		cr_expect_null(quick_fingerprint_difference(mine, unknown[i]), "%s", unknown[i]);
 		cr_expect_null(quick_fingerprint_difference(unknown[i], mine), "%s", unknown[i]);
-		cr_expect_eq(store_files_check(dir, unknown[i], &why), 0, "%s: %s", unknown[i], why);
+		cr_expect_eq(store_files_check(dir, unknown[i], &why), 0, "%s: %s", unknown[i], why.text);
 	}
 	other[0] = '1';
 	cr_expect(quick_fingerprint_is_known(other) && quick_fingerprint_difference(mine, other));
@@ -202,10 +202,10 @@ Test(files, pointers_and_empty_files_are_no_weights)
 	char *dir = new_model();
 	put(dir, "model-00002-of-00002.safetensors", pointer);
 	cr_expect_eq(store_files_list(dir, &l, &why), -ENODATA);
-	cr_expect(strstr(why.text, "model-00002-of-00002.safetensors is a git-lfs pointer"), "%s", why);
+	cr_expect(strstr(why.text, "model-00002-of-00002.safetensors is a git-lfs pointer"), "%s", why.text);
 	put(dir, "model-00002-of-00002.safetensors", "");
 	cr_expect_eq(store_files_list(dir, &l, &why), -ENODATA);
-	cr_expect(strstr(why.text, "model-00002-of-00002.safetensors is empty"), "%s", why);
+	cr_expect(strstr(why.text, "model-00002-of-00002.safetensors is empty"), "%s", why.text);
 	remove_dir(dir);
 }
 
@@ -233,7 +233,7 @@ Test(files, a_sketch_of_many_files_samples_each)
 		put_bytes(dir, name, same, SIZE);
 		free(same);
 	}
-	cr_expect_eq(store_files_check(dir, before, &why), 0, "%s", why);
+	cr_expect_eq(store_files_check(dir, before, &why), 0, "%s", why.text);
 	buf_fini(&index_text);
 	free(bytes);
 	remove_dir(dir);

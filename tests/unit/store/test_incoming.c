@@ -32,8 +32,8 @@ static void rig_open(struct rig *r)
 	free(bytes);
 	r->records = cached_records(r->root);
 	r->sums.records = r->records;
-	cr_assert_eq(store_files_list(r->model, &r->files, &why), 0, "%s", why);
-	cr_assert_eq(manifest_make(&r->m, &r->files, "demo", &r->sums, false, &why), 0, "%s", why);
+	cr_assert_eq(store_files_list(r->model, &r->files, &why), 0, "%s", why.text);
+	cr_assert_eq(manifest_make(&r->m, &r->files, "demo", &r->sums, false, &why), 0, "%s", why.text);
 }
 
 static void rig_close(struct rig *r)
@@ -48,7 +48,7 @@ static void rig_close(struct rig *r)
 static struct incoming *begin(struct rig *r)
 {
 	struct incoming *in;
-	cr_assert_eq(incoming_open(&in, r->root, &r->m, &r->sums, &why), 0, "%s", why);
+	cr_assert_eq(incoming_open(&in, r->root, &r->m, &r->sums, &why), 0, "%s", why.text);
 	return in;
 }
 
@@ -79,10 +79,10 @@ static void expect_published(struct rig *r, struct incoming *in)
 	char path[PATH_MAX], found[PATH_MAX];
 	cr_assert(incoming_is_complete(in));
 	cr_expect_eq(incoming_done(in), r->m.bytes);
-	cr_assert_eq(incoming_publish(in, path, &why), 0, "%s", why);
+	cr_assert_eq(incoming_publish(in, path, &why), 0, "%s", why.text);
 	incoming_close(in);
-	cr_expect_eq(cached_check(path, &r->m, &r->sums, &why), 0, "%s", why);
-	cr_assert_eq(cached_find(r->root, &r->m, &r->sums, found, &why), 0, "%s", why);
+	cr_expect_eq(cached_check(path, &r->m, &r->sums, &why), 0, "%s", why.text);
+	cr_assert_eq(cached_find(r->root, &r->m, &r->sums, found, &why), 0, "%s", why.text);
 	cr_expect_str_eq(found, path);
 	char *command = xasprintf("diff -r -x .quern-model.json '%s' '%s'", r->model, path);
 	cr_expect_eq(system(command), 0);
@@ -95,7 +95,7 @@ Test(incoming, comes_in_chunks_and_is_found)
 	rig_open(&r);
 	struct incoming *in = begin(&r);
 	cr_expect(!incoming_is_complete(in));
-	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why.text);
 	expect_published(&r, in);
 	cr_expect_eq(r.sent, r.m.bytes);
 	rig_close(&r);
@@ -109,8 +109,8 @@ Test(incoming, each_file_is_on_the_disk_before_it_has_its_name)
 	rig_open(&r);
 	synced_below = r.root;
 	struct incoming *in = begin(&r);
-	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
-	cr_assert_eq(incoming_publish(in, path, &why), 0, "%s", why);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why.text);
+	cr_assert_eq(incoming_publish(in, path, &why), 0, "%s", why.text);
 	synced_below = NULL;
 	cr_expect_geq(synced_expect(), 6);
 	incoming_close(in);
@@ -124,12 +124,12 @@ Test(incoming, goes_on_where_it_was_interrupted)
 		struct rig r;
 		rig_open(&r);
 		struct incoming *in = begin(&r);
-		cr_expect_eq(serve(&r, in, n, false), 0, "%s", why);
+		cr_expect_eq(serve(&r, in, n, false), 0, "%s", why.text);
 		const int64_t there = incoming_done(in);
 		incoming_close(in);
 		in = begin(&r);
 		cr_expect_eq(incoming_done(in), there);
-		cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+		cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why.text);
 		expect_published(&r, in);
 		cr_expect_eq(r.sent, r.m.bytes, "%d: %lld bytes", n, (long long)r.sent);
 		rig_close(&r);
@@ -151,7 +151,7 @@ Test(incoming, what_is_not_due_is_dropped)
 	cr_expect_eq(incoming_put(in, 1, 1, "}", 1, &why), 1, "the file's second byte");
 	incoming_rewind(in);
 	cr_expect_eq(incoming_outstanding(in), 0);
-	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why.text);
 	expect_published(&r, in);
 	rig_close(&r);
 }
@@ -161,9 +161,9 @@ Test(incoming, more_bytes_than_the_list_says_are_refused)
 	struct rig r;
 	rig_open(&r);
 	struct incoming *in = begin(&r);
-	cr_expect_eq(incoming_put(in, 1, 0, "{} more", 7, &why), -EBADMSG, "%s", why);
-	cr_expect_eq(incoming_put(in, 1, 0, "{", 1, &why), 0, "%s", why);
-	cr_expect_eq(incoming_put(in, 1, 1, "}}", 2, &why), -EBADMSG, "%s", why);
+	cr_expect_eq(incoming_put(in, 1, 0, "{} more", 7, &why), -EBADMSG, "%s", why.text);
+	cr_expect_eq(incoming_put(in, 1, 0, "{", 1, &why), 0, "%s", why.text);
+	cr_expect_eq(incoming_put(in, 1, 1, "}}", 2, &why), -EBADMSG, "%s", why.text);
 	incoming_close(in);
 	rig_close(&r);
 }
@@ -176,14 +176,14 @@ Test(incoming, a_wrong_checksum_costs_a_file_once)
 	struct incoming *in = begin(&r);
 	cr_expect_eq(serve(&r, in, 1, true), 0);
 	cr_expect_eq(incoming_done(in), 0);
-	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why.text);
 	cr_expect_eq(r.sent, r.m.bytes + 2); /* the two bytes of config.json are sent twice */
 	expect_published(&r, in);
 	rig_close(&r);
 	rig_open(&r);
 	in = begin(&r);
 	cr_expect_eq(serve(&r, in, 1000, true), -EBADMSG);
-	cr_expect(strstr(why.text, "config.json has a wrong checksum, twice"), "%s", why);
+	cr_expect(strstr(why.text, "config.json has a wrong checksum, twice"), "%s", why.text);
 	incoming_close(in);
 	rig_close(&r);
 }
@@ -207,7 +207,7 @@ Test(incoming, a_damaged_part_is_found_at_its_end)
 	flip(staging, ".model.safetensors.part", 100);
 	flip(staging, "config.json", 1);
 	in = begin(&r);
-	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why.text);
 	expect_published(&r, in);
 	free(staging);
 	rig_close(&r);
@@ -224,7 +224,7 @@ Test(incoming, a_part_that_is_too_long_begins_again)
 	char *staging = staging_of(&r), *bytes = noise(WEIGHTS + 1, 2);
 	put_bytes(staging, ".model.safetensors.part", bytes, WEIGHTS + 1);
 	in = begin(&r);
-	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why.text);
 	expect_published(&r, in);
 	free(staging);
 	free(bytes);
@@ -249,10 +249,10 @@ Test(incoming, a_model_larger_than_the_disk_is_refused)
 	const int64_t needs = (r.m.bytes >> 20) + 1 + 16; /* including the reserve that stays free */
 	free_mib = needs - 2;
 	cr_expect_eq(incoming_open(&in, r.root, &r.m, &r.sums, &why), -ENOSPC);
-	cr_expect(strstr(why.text, "quern rm, or --cache on another disk"), "%s", why);
+	cr_expect(strstr(why.text, "quern rm, or --cache on another disk"), "%s", why.text);
 	free_mib = needs;
 	in = begin(&r);
-	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why.text);
 	free_mib = 0; /* no file is missing */
 	incoming_close(in);
 	in = begin(&r);
@@ -278,7 +278,7 @@ Test(incoming, follows_no_links)
 	char *command = xasprintf("rm -rf '%s' && ln -s /tmp '%s'", folder, folder);
 	cr_assert_eq(system(command), 0);
 	struct incoming *none;
-	cr_expect_eq(incoming_open(&none, r.root, &r.m, &r.sums, &why), -ENOTDIR, "%s", why);
+	cr_expect_eq(incoming_open(&none, r.root, &r.m, &r.sums, &why), -ENOTDIR, "%s", why.text);
 	char *text;
 	size_t n;
 	cr_assert_eq(file_read(victim, 100, &text, &n, &why), 0);
@@ -312,16 +312,16 @@ Test(incoming, a_damaged_entry_is_replaced)
 	char path[PATH_MAX];
 	rig_open(&r);
 	struct incoming *in = begin(&r);
-	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why.text);
 	cr_assert_eq(incoming_publish(in, path, &why), 0);
 	incoming_close(in);
 	flip(path, "modules.json", 3);
 	char found[PATH_MAX];
 	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, found, &why), -ENOENT);
-	cr_expect(strstr(why.text, "modules.json has another checksum"), "%s", why);
+	cr_expect(strstr(why.text, "modules.json has another checksum"), "%s", why.text);
 	r.sent = 0;
 	in = begin(&r);
-	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why.text);
 	expect_published(&r, in);
 	cr_expect_eq(r.sent, (int64_t)strlen("[{\"path\": \"1_Pooling\"}]"));
 	rig_close(&r);
@@ -338,8 +338,8 @@ Test(fingerprint, is_that_of_another_implementation)
 	const struct checksums none = {0};
 	put(dir, "config.json", "{\"a\": 1}\n");
 	put(dir, "model.safetensors", "weights");
-	cr_assert_eq(store_files_list(dir, &l, &why), 0, "%s", why);
-	cr_assert_eq(manifest_make(&m, &l, "x", &none, false, &why), 0, "%s", why);
+	cr_assert_eq(store_files_list(dir, &l, &why), 0, "%s", why.text);
+	cr_assert_eq(manifest_make(&m, &l, "x", &none, false, &why), 0, "%s", why.text);
 	manifest_fingerprint(&m, out);
 	cr_expect_str_eq(out, "489d318e9febe1472adf70b89a2f897132b81d46bb816ccaa0cf4c00180133dc");
 	manifest_fini(&m);
@@ -362,7 +362,7 @@ Test(fingerprint, records_are_of_unchanged_files)
 	const struct checksums c = {.records = records};
 	uint8_t out[MANIFEST_DIGEST];
 	put(dir, "f", "contents");
-	cr_expect_eq(checksum_file(&c, dir, "f", out, &why), 0, "%s", why);
+	cr_expect_eq(checksum_file(&c, dir, "f", out, &why), 0, "%s", why.text);
 	cr_expect(!checksum_known(&c, dir, "f", out), "the file is young");
 	put_record(&c, dir, "f", 42);
 	cr_expect(checksum_known(&c, dir, "f", out));
@@ -460,7 +460,7 @@ Test(fingerprint, files_replaced_since_the_list_make_no_manifest)
 	rig_open(&r);
 	flip(r.model, "model.safetensors", 99);
 	cr_expect_eq(manifest_make(&m, &r.files, "x", &r.sums, false, &why), -EAGAIN);
-	cr_expect(strstr(why.text, "changed or replaced"), "%s", why);
+	cr_expect(strstr(why.text, "changed or replaced"), "%s", why.text);
 	rig_close(&r);
 }
 
@@ -473,9 +473,9 @@ Test(cached, an_entry_with_more_files_is_not_taken)
 	char *entry = file_join(r.root, "org/name/0123456789"),
 	     *command = xasprintf("mkdir -p '%s' && cp -r '%s'/. '%s'", entry, r.model, entry);
 	cr_assert_eq(system(command), 0);
-	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, &why), 0, "%s", why);
+	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, &why), 0, "%s", why.text);
 	put(entry, "tokenizer.json", "{}"); /* a file that no worker reads */
-	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, &why), 0, "%s", why);
+	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, &why), 0, "%s", why.text);
 	put(entry, "generation_config.json", "{}");
 	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, &why), -ENOENT);
 	free(entry);
@@ -492,9 +492,9 @@ Test(cached, an_entry_with_a_file_behind_all_others_is_not_taken)
 	char path[PATH_MAX], *root = new_dir(), *entry = file_join(root, "org/name/0123456789");
 	put(entry, "config.json", "{}");
 	put(entry, "model.safetensors", "weights");
-	cr_assert_eq(store_files_list(entry, &files, &why), 0, "%s", why);
-	cr_assert_eq(manifest_make(&m, &files, "demo", &c, false, &why), 0, "%s", why);
-	cr_expect_eq(cached_find(root, &m, &c, path, &why), 0, "%s", why);
+	cr_assert_eq(store_files_list(entry, &files, &why), 0, "%s", why.text);
+	cr_assert_eq(manifest_make(&m, &files, "demo", &c, false, &why), 0, "%s", why.text);
+	cr_expect_eq(cached_find(root, &m, &c, path, &why), 0, "%s", why.text);
 	put(entry, "modules.json", "[]");
 	cr_expect_eq(cached_find(root, &m, &c, path, &why), -ENOENT);
 	manifest_fini(&m);

@@ -134,7 +134,7 @@ static struct result received_result(void)
 	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331};
 	struct result r = {0};
 	expect(BUS_RESULT);
-	cr_assert_eq(bus_decode_result(peer.bytes, peer.n, &lim, &r, &why), 0, "%s", why);
+	cr_assert_eq(bus_decode_result(peer.bytes, peer.n, &lim, &r, &why), 0, "%s", why.text);
 	return r;
 }
 
@@ -148,7 +148,7 @@ static struct result received_token(uint64_t *number)
 		cr_assert(r.n_held == 1 && r.held[0] == 1);
 		result_fini(&r);
 		expect(BUS_AWAKE);
-		cr_assert_eq(bus_decode(peer.bytes, peer.n, &m, &why), 0, "%s", why);
+		cr_assert_eq(bus_decode(peer.bytes, peer.n, &m, &why), 0, "%s", why.text);
 		cr_assert(m.awake.epoch == 1 && m.awake.n == 1 && m.awake.slots[0] == 1);
 		send_row(++*number);
 		r = received_result();
@@ -486,8 +486,8 @@ static void quick_fingerprints(const char *dir, char right[QUICK_FINGERPRINT_SIZ
 			       char wrong[QUICK_FINGERPRINT_SIZE])
 {
 	struct store_files l;
-	cr_assert_eq(store_files_list(dir, &l, &why), 0, "%s", why);
-	cr_assert_eq(store_files_quick_fingerprint(&l, right, &why), 0, "%s", why);
+	cr_assert_eq(store_files_list(dir, &l, &why), 0, "%s", why.text);
+	cr_assert_eq(store_files_quick_fingerprint(&l, right, &why), 0, "%s", why.text);
 	store_files_fini(&l);
 	strcpy(wrong, right);
 	wrong[QUICK_FINGERPRINT_SIZE - 2] = right[QUICK_FINGERPRINT_SIZE - 2] == '0' ? '1' : '0';

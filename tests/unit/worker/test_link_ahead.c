@@ -42,7 +42,7 @@ static uint32_t token_of(uint64_t number)
 {
 	struct result r = {0};
 	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331};
-	cr_assert_eq(bus_decode_result(peer.bytes, peer.n, &lim, &r, &why), 0, "%s", why);
+	cr_assert_eq(bus_decode_result(peer.bytes, peer.n, &lim, &r, &why), 0, "%s", why.text);
 	cr_assert_eq(r.number, number);
 	cr_assert_eq(r.n_tokens, 1);
 	const uint32_t token = r.tokens[0];

@@ -15,9 +15,9 @@ static int64_t asked; /* bytes requested */
 static void begin(const char *dir, bool fetch)
 {
 	const struct checksums none = {0};
-	cr_assert_eq(store_files_list(dir, &files, &why), 0, "%s", why);
-	cr_assert_eq(store_files_quick_fingerprint(&files, quick_fingerprint, &why), 0, "%s", why);
-	cr_assert_eq(manifest_make(&list, &files, "tiny", &none, false, &why), 0, "%s", why);
+	cr_assert_eq(store_files_list(dir, &files, &why), 0, "%s", why.text);
+	cr_assert_eq(store_files_quick_fingerprint(&files, quick_fingerprint, &why), 0, "%s", why.text);
+	cr_assert_eq(manifest_make(&list, &files, "tiny", &none, false, &why), 0, "%s", why.text);
 	strcpy(cache, "/tmp/quern-cache-XXXXXX");
 	cr_assert(mkdtemp(cache));
 	peer.cache = cache;
