@@ -209,7 +209,7 @@ struct act_job {
 	int width, pieces;
 };
 
-/* The same code for every instruction set, so that the bits are the same. */
+/* Compiled once for all instruction sets, so that the bits do not depend on them. */
 static float activated(const struct kern_act_args *a, float g)
 {
 	switch (a->act) {

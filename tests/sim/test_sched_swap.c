@@ -200,7 +200,7 @@ Test(sched_swap, jobs_share_their_blocks_before_a_swap_after_it_and_when_they_ar
 	close_rig(&r);
 }
 
-/* What was swapped out once is still in the host pool: only new blocks are copied. */
+/* A second swap copies only new blocks: those of the first are still in the host pool. */
 Test(sched_swap, a_second_swap_copies_only_what_is_new)
 {
 	struct sched_rig r;

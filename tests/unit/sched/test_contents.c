@@ -52,7 +52,7 @@ Test(contents, a_node_is_found_by_all_of_its_tokens)
 	contents_free(c);
 }
 
-/* As many roots as buckets: some share a bucket. */
+/* Use as many roots as the hash table has buckets, so that some share a bucket. */
 Test(contents, roots_are_compared_whole)
 {
 	for (int field = 0; field < 3; field++) {
