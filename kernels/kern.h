@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 enum { KERN_PICK_MAX = 4096 }; /* most pairs in one pick() */
-enum { KERN_ABI = 23 };        /* version of this header; a shared object of another version is refused */
+enum { KERN_ABI = 24 };        /* version of this header; a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -316,6 +316,10 @@ struct kern_attn_args {
 	 * added to the softmax denominator and has no value (gpt-oss; Xiao et al. 2023, arXiv:2309.17453).
 	 * It is added last, after all positions.  NULL: none. */
 	const void *sinks;
+	/* ALiBi (Press et al. 2021, arXiv:2108.12409): F32 [Hq] on the device, a slope per head.  The scaled
+	 * score of position p for a row at position q gets slope * (p - q) added, in F32.  Not with a cap.
+	 * NULL: none. */
+	const void *alibi;
 };
 
 /* x += add, if add is not NULL; then out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias

@@ -23,7 +23,8 @@
  *    With few chunks, or without room for results, one block does all chunks one after another.
  *  - wide: 64 queries, 16 per warp, for prompts.  The warps share only K and V.
  *
- * Capped scores (CAP) have separate instances of both kernels, because their registers would cost the others.
+ * Scores that are capped or have ALiBi (BENT) have separate instances of both kernels, because their
+ * registers would cost the others.
  *
  * STAGES: with two, the next step's K and V are copied while a step is computed.  With one, for devices with
  * too little shared memory for two, they are copied after it.
@@ -53,8 +54,11 @@ struct attn_args {
 	int cuts, at_once;             /* lanes per KV head; most query heads per lane */
 	int queries;                   /* most queries of a partial result */
 	int window;
-	float scale_log2;   /* scale x log2 e; log2 e if scores are capped */
-	float cap, in_cap;  /* CAP: a score becomes cap tanh(score x in_cap); in_cap = scale / cap */
+	float scale_log2;  /* scale x log2 e; BENT: log2 e */
+	float cap, in_cap; /* BENT, cap > 0: a score becomes cap tanh(score x in_cap); in_cap = scale / cap */
+	const float
+		*alibi; /* BENT, [n_q]: a score becomes score x scale + slope x (key - position); or NULL */
+	float scale;
 	const float *sinks; /* [n_q] or NULL */
 };
 
@@ -223,9 +227,9 @@ struct chunk_state {
 };
 
 /* Replace s, the scores of 64 keys, by p.  fix gets the factor for the output so far. */
-template <bool CAP>
-KERN_DEV void step_softmax(float s[8][4], struct chunk_state *c, float fix[2], const int pos[2], int key0,
-			   const struct attn_args &a)
+template <bool BENT>
+KERN_DEV void step_softmax(float s[8][4], struct chunk_state *c, float fix[2], const int pos[2],
+			   const float slope[2], int key0, const struct attn_args &a)
 {
 	const int t = lane_id() & 3;
 #pragma unroll
@@ -238,8 +242,10 @@ KERN_DEV void step_softmax(float s[8][4], struct chunk_state *c, float fix[2], c
 			for (int e = 0; e < 2; e++) {
 				const int key = key0 + 8 * n + 2 * t + e;
 				float *x = &s[n][2 * r + e];
-				if constexpr (CAP)
-					*x = cuda_softcap(*x, a.cap, a.in_cap);
+				if constexpr (BENT)
+					*x = a.alibi ? f32_fma_rn(slope[r], (float)(key - pos[r]),
+								  f32_mul_rn(*x, a.scale))
+						     : cuda_softcap(*x, a.cap, a.in_cap);
 				if (key < from || key > pos[r])
 					*x = -INFINITY;
 				best = fmaxf(best, *x);
@@ -510,7 +516,7 @@ template <bool BF16, int DP> KERN_DEV void merge(const struct attn_args &a, cons
 	}
 }
 
-template <bool BF16, int DP, bool SPLIT, bool CAP, int STAGES>
+template <bool BF16, int DP, bool SPLIT, bool BENT, int STAGES>
 KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 {
 	typedef layout<DP, SPLIT> lay;
@@ -535,6 +541,10 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 		const int query = walker::query_of(r);
 		pos[r] = w.t.pos + min(query / w.n_heads, w.t.n_rows - 1);
 	}
+	float slope[2] = {0, 0};
+	if constexpr (BENT)
+		for (int r = 0; a.alibi && r < 2; r++)
+			slope[r] = a.alibi[w.head + walker::query_of(r) % w.n_heads];
 	walker k;
 	walker::begin(&k, acc);
 	load_step<DP>(a, w, step, (uint4 *)(void *)stage, (uint4 *)(void *)(stage + lay::kv_bytes));
@@ -555,7 +565,7 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 			scores_split<BF16, DP>(q, ks, (float2 *)(void *)shared_s, s);
 		else
 			scores<BF16, DP, 4>(q, 16 * warp_id(), ks, 0, s);
-		step_softmax<CAP>(s, &k.c, fix, pos, step * STEP, a);
+		step_softmax<BENT>(s, &k.c, fix, pos, slope, step * STEP, a);
 #pragma unroll
 		for (int i = 0; i < walker::PAIRS; i++)
 			if (walker::pair_of(i) < DP / 16)
@@ -581,34 +591,34 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 	}
 }
 
-template <bool BF16, int DP, bool SPLIT, bool CAP, int STAGES>
+template <bool BF16, int DP, bool SPLIT, bool BENT, int STAGES>
 static __global__ void __launch_bounds__(THREADS, blocks_of_sm<DP, SPLIT>()) attn_kernel(struct attn_args a)
 {
 	if constexpr (!SPLIT) {
-		do_item<BF16, DP, SPLIT, CAP, STAGES>(a, a.items[blockIdx.x]);
+		do_item<BF16, DP, SPLIT, BENT, STAGES>(a, a.items[blockIdx.x]);
 		return;
 	}
 	const int n = a.count ? *a.count : (int)gridDim.x;
 	for (int i = (int)blockIdx.x; i < n; i += (int)gridDim.x) {
 		if (i != (int)blockIdx.x)
 			block_sync(); /* all warps are done with the shared memory of the previous item */
-		do_item<BF16, DP, SPLIT, CAP, STAGES>(a, a.items[i]);
+		do_item<BF16, DP, SPLIT, BENT, STAGES>(a, a.items[i]);
 	}
 }
 
 /* ---- launching ---- */
 
 /* Launch n items; n = 0: the device's list, with as many blocks as fill the device at once. */
-template <bool BF16, int DP, bool SPLIT, bool CAP, int STAGES>
+template <bool BF16, int DP, bool SPLIT, bool BENT, int STAGES>
 static int launch_stages(struct kern_stream *s, const struct attn_args &a, int n)
 {
 	static int at_once; /* blocks per multiprocessor; a process has one device */
 	const int lanes = a.n_kv * a.cuts, smem = smem_of_dim<DP>(SPLIT, STAGES);
 	if (!at_once) {
-		int e = cuda_smem_allow((const void *)attn_kernel<BF16, DP, SPLIT, CAP, STAGES>, smem);
+		int e = cuda_smem_allow((const void *)attn_kernel<BF16, DP, SPLIT, BENT, STAGES>, smem);
 		if (!e)
 			e = cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-					       &at_once, attn_kernel<BF16, DP, SPLIT, CAP, STAGES>, THREADS,
+					       &at_once, attn_kernel<BF16, DP, SPLIT, BENT, STAGES>, THREADS,
 					       (size_t)smem),
 				       "blocks of a multiprocessor");
 		if (e)
@@ -616,63 +626,63 @@ static int launch_stages(struct kern_stream *s, const struct attn_args &a, int n
 	}
 	if (!n)
 		n = (max(at_once, 1) * s->dev->sms + lanes - 1) / lanes;
-	return KERN_LAUNCH((attn_kernel<BF16, DP, SPLIT, CAP, STAGES>), dim3((unsigned)n, (unsigned)lanes),
+	return KERN_LAUNCH((attn_kernel<BF16, DP, SPLIT, BENT, STAGES>), dim3((unsigned)n, (unsigned)lanes),
 			   THREADS, (size_t)smem, s->s, a);
 }
 
-template <bool BF16, int DP, bool SPLIT, bool CAP>
+template <bool BF16, int DP, bool SPLIT, bool BENT>
 static int launch_walk(struct kern_stream *s, const struct cuda_plan *p, const struct attn_args &a, int n)
 {
 	assert(p->stages[SPLIT] == 2 || (p->stages[SPLIT] == 1 && may_have_one_stage<DP>(SPLIT)));
 	if constexpr (may_have_one_stage<DP>(SPLIT))
 		if (p->stages[SPLIT] == 1)
-			return launch_stages<BF16, DP, SPLIT, CAP, 1>(s, a, n);
-	return launch_stages<BF16, DP, SPLIT, CAP, 2>(s, a, n);
+			return launch_stages<BF16, DP, SPLIT, BENT, 1>(s, a, n);
+	return launch_stages<BF16, DP, SPLIT, BENT, 2>(s, a, n);
 }
 
-template <bool BF16, int DP, bool CAP>
+template <bool BF16, int DP, bool BENT>
 static int launch_list(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a)
 {
 	a.tiles = p->list.tiles;
 	a.items = p->list.items;
 	a.count = p->list.count;
-	return launch_walk<BF16, DP, true, CAP>(s, p, a, 0);
+	return launch_walk<BF16, DP, true, BENT>(s, p, a, 0);
 }
 
-template <bool BF16, int DP, bool CAP>
+template <bool BF16, int DP, bool BENT>
 static int launch_dim(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a)
 {
 	const unsigned char *buf = p->ring.dev;
 	int e = 0;
 	if (p->listed)
-		return launch_list<BF16, DP, CAP>(s, p, a);
+		return launch_list<BF16, DP, BENT>(s, p, a);
 	a.tiles = (const struct tile *)(const void *)buf;
 	if (p->n_wide) {
 		a.items = (const struct item *)(const void *)(buf + cuda_plan_part(p, 1));
-		e = launch_walk<BF16, DP, false, CAP>(s, p, a, p->n_wide);
+		e = launch_walk<BF16, DP, false, BENT>(s, p, a, p->n_wide);
 	}
 	if (p->n_split && !e) {
 		a.items = (const struct item *)(const void *)(buf + cuda_plan_part(p, 0));
-		e = launch_walk<BF16, DP, true, CAP>(s, p, a, p->n_split);
+		e = launch_walk<BF16, DP, true, BENT>(s, p, a, p->n_split);
 	}
 	return e;
 }
 
-template <bool BF16, bool CAP>
+template <bool BF16, bool BENT>
 static int launch(struct kern_stream *s, const struct kern_kv *kv, const struct cuda_plan *p,
 		  const struct attn_args &a)
 {
 	switch (kv->dim_pad) {
 	case 32:
-		return launch_dim<BF16, 32, CAP>(s, p, a);
+		return launch_dim<BF16, 32, BENT>(s, p, a);
 	case 64:
-		return launch_dim<BF16, 64, CAP>(s, p, a);
+		return launch_dim<BF16, 64, BENT>(s, p, a);
 	case 96:
-		return launch_dim<BF16, 96, CAP>(s, p, a);
+		return launch_dim<BF16, 96, BENT>(s, p, a);
 	case 128:
-		return launch_dim<BF16, 128, CAP>(s, p, a);
+		return launch_dim<BF16, 128, BENT>(s, p, a);
 	default:
-		return launch_dim<BF16, 256, CAP>(s, p, a);
+		return launch_dim<BF16, 256, BENT>(s, p, a);
 	}
 }
 
@@ -712,8 +722,12 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 	a.sinks = (const float *)in->sinks;
 	a.cap = in->cap;
 	a.in_cap = in->cap > 0 ? in->scale / in->cap : 0;
-	a.scale_log2 = (in->cap > 0 ? 1.0f : in->scale) * 1.44269504088896341f;
-	if (a.cap > 0)
+	a.alibi = (const float *)in->alibi;
+	a.scale = in->scale;
+	assert(!(a.alibi && a.cap > 0));
+	const bool bent = a.alibi || a.cap > 0;
+	a.scale_log2 = (bent ? 1.0f : in->scale) * 1.44269504088896341f;
+	if (bent)
 		return cuda_is_bf16(d) ? launch<true, true>(s, kv, p, a) : launch<false, true>(s, kv, p, a);
 	return cuda_is_bf16(d) ? launch<true, false>(s, kv, p, a) : launch<false, false>(s, kv, p, a);
 }

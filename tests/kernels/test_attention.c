@@ -34,7 +34,7 @@ static enum kern_dtype stored(int c)
 struct model {
 	int dim, heads, kv_heads, block_size, window;
 	float cap; /* soft cap of scores */
-	bool sinks;
+	bool sinks, alibi;
 };
 
 /* Attention sink of a head: some are above all scores, some far below. */
@@ -42,6 +42,13 @@ static float sink_of(int head)
 {
 	static const float sinks[] = {0.5f, -2, 3, -INFINITY, 100, 1.25f};
 	return sinks[head % 6];
+}
+
+/* ALiBi's slope of a head: some hide all but the last keys, some hardly matter. */
+static float slope_of(int head)
+{
+	static const float slopes[] = {0.5f, 0.25f, 0.00390625f, 0.7f, 2, 0.03f};
+	return slopes[head % 6];
 }
 
 /* One sequence. qkv holds q, k, v concatenated per row [n][(Hq + 2 Hkv) D], as the qkv operation reads
@@ -57,7 +64,7 @@ struct world {
 	struct kt t;
 	struct model m;
 	struct kern_kv *kv;
-	void *rope, *q, *in, *out, *sinks; /* on the device; rope has cos 1, sin 0: no rotation */
+	void *rope, *q, *in, *out, *sinks, *alibi; /* on the device; rope has cos 1, sin 0: no rotation */
 	int max_rows;
 };
 
@@ -143,13 +150,14 @@ static bool world_open(struct world *w, int c, int way, int threads, const struc
 	w->out = kt_new(&w->t, rows * q_width(m) * op);
 	w->in = kt_new(&w->t, rows * (size_t)width(m) * op);
 	free(rope);
-	if (m->sinks) {
-		float *sinks = xcalloc((size_t)m->heads, sizeof *sinks);
-		for (int h = 0; h < m->heads; h++)
-			sinks[h] = sink_of(h);
-		w->sinks = kt_put(&w->t, sinks, (size_t)m->heads * sizeof *sinks);
-		free(sinks);
-	}
+	float *of_heads = xcalloc((size_t)m->heads, sizeof *of_heads);
+	for (int h = 0; h < m->heads; h++)
+		of_heads[h] = sink_of(h);
+	w->sinks = m->sinks ? kt_put(&w->t, of_heads, (size_t)m->heads * sizeof *of_heads) : NULL;
+	for (int h = 0; h < m->heads; h++)
+		of_heads[h] = slope_of(h);
+	w->alibi = m->alibi ? kt_put(&w->t, of_heads, (size_t)m->heads * sizeof *of_heads) : NULL;
+	free(of_heads);
 	return true;
 }
 
@@ -185,6 +193,7 @@ static void run_batch(struct world *w, const struct kern_batch *b)
 		.cap = m->cap,
 		.window = m->window,
 		.sinks = w->sinks,
+		.alibi = w->alibi,
 	};
 	cr_assert_eq(w->t.ops->batch_set(w->t.s, b), 0);
 	cr_assert_eq(w->t.ops->qkv(w->t.s, &qkv), 0);
@@ -275,6 +284,8 @@ static void reference_row(const struct model *m, const struct seq *s, int row, d
 			p[t] /= sqrt(m->dim);
 			if (m->cap > 0)
 				p[t] = (double)m->cap * tanh(p[t] / (double)m->cap);
+			if (m->alibi)
+				p[t] += (double)slope_of(h) * (t - row);
 			max = p[t] > max ? p[t] : max;
 		}
 		for (int t = from; t <= row; t++)
@@ -403,6 +414,18 @@ Test(attention, scores_have_a_soft_cap)
 		130);
 }
 
+Test(attention, scores_fall_with_the_distance_by_the_slope_of_the_head)
+{
+	check_model((struct model){.dim = 64, .heads = 6, .kv_heads = 2, .block_size = 16, .alibi = true},
+		    kt_brief() ? 90 : 600);
+	check_model(
+		(struct model){
+			.dim = 16, .heads = 6, .kv_heads = 3, .block_size = 16, .window = 40, .alibi = true},
+		kt_brief() ? 270 : 530);
+	check_model((struct model){.dim = 128, .heads = 6, .kv_heads = 6, .block_size = 16, .alibi = true},
+		    40);
+}
+
 Test(attention, sinks_count_in_the_sum_alone)
 {
 	check_model((struct model){.dim = 64, .heads = 6, .kv_heads = 2, .block_size = 16, .sinks = true},
@@ -480,7 +503,8 @@ Test(attention, heads_are_shared_out_with_the_same_bits)
 						    .heads = 6,
 						    .kv_heads = 6,
 						    .block_size = 16,
-						    .sinks = true},
+						    .sinks = true,
+						    .alibi = true},
 				     rows, sizeof rows / sizeof rows[0], 1100, threads);
 		}
 }

@@ -141,7 +141,8 @@ static void run_chunk(const struct attn_job *j, const struct span *s, int chunk,
 		      const struct results *out)
 {
 	const struct kern_kv *kv = j->a->kv;
-	int from[KV_QUERIES], to[KV_QUERIES];
+	int from[KV_QUERIES], to[KV_QUERIES], at[KV_QUERIES];
+	const float *alibi = j->a->alibi;
 	struct cpu_kv_chunk c = {
 		.n_heads = s->n_kv,
 		.m = s->m,
@@ -149,6 +150,10 @@ static void run_chunk(const struct attn_job *j, const struct span *s, int chunk,
 		.dim_pad = kv->dim_pad,
 		.scale = j->a->scale,
 		.cap = j->a->cap,
+		.alibi = alibi ? alibi + s->kv_head0 * j->heads + s->head0 : NULL,
+		.alibi_step = j->heads,
+		.alibi_heads = s->n_heads,
+		.at = at,
 		.q = w->q,
 		.q_stride = kv->type->q_bytes(kv->dim, s->m),
 		.k_bytes = kv->k_bytes,
@@ -165,6 +170,7 @@ static void run_chunk(const struct attn_job *j, const struct span *s, int chunk,
 		const int pos = s->pos + i / s->n_heads;
 		from[i] = clamp_chunk(first_seen(j->a, pos) - chunk * CHUNK);
 		to[i] = clamp_chunk(pos + 1 - chunk * CHUNK);
+		at[i] = pos - chunk * CHUNK;
 	}
 	chunk_tiles(j, s, chunk, &c);
 	kv->type->chunk(&c);

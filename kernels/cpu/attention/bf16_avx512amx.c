@@ -17,6 +17,7 @@
 
 #include "kernels/cpu/vec_avx512.h"
 
+#include "kernels/cpu/attention/alibi.h"
 #include "kernels/cpu/attention/exp2.h"
 #include "kernels/cpu/bf16/flush.h"
 #include "kernels/cpu/bf16/round.h"
@@ -450,7 +451,7 @@ static float weigh_row(const struct square *q, const float *s, unsigned char *p,
 	return v_hsum(sum);
 }
 
-/* Return the largest score of query r of a square, after the cap if there is one. */
+/* Return the largest score of query r of a square, after the cap and ALiBi if there are any. */
 static float top_of(const struct square *q, int r)
 {
 	const struct cpu_kv_chunk *c = q->h->c;
@@ -460,6 +461,8 @@ static float top_of(const struct square *q, int r)
 		return 0;
 	if (c->cap > 0)
 		isa()->softcap(s + t0 * 16, (t1 - t0) * 16, c->cap * LOG2_E);
+	if (c->alibi)
+		alibi_scores(c, q->h->h, q->r0 + r, s, 16, LOG2_E);
 	return top_score(s, from, to);
 }
 

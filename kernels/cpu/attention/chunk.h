@@ -4,6 +4,7 @@
 #ifndef QUERN_KERNELS_CPU_ATTENTION_CHUNK_H
 #define QUERN_KERNELS_CPU_ATTENTION_CHUNK_H
 
+#include "kernels/cpu/attention/alibi.h"
 #include "kernels/cpu/attention/dots.h"
 #include "kernels/cpu/attention/floats.h"
 
@@ -181,6 +182,8 @@ static void float_chunk(enum way way, const struct cpu_kv_chunk *c)
 				if (c->cap > 0)
 					cap_scores(row, step, c->from[i], c->to[i],
 						   way == WAY_DOTS ? c->cap * DOT_LOG2_E : c->cap);
+				if (c->alibi)
+					alibi_scores(c, h, i, row, step, way == WAY_DOTS ? DOT_LOG2_E : 1);
 				(way == WAY_DOTS ? dot_softmax : softmax)(row, step, c->from[i], c->to[i],
 									  &c->max[out], &c->sum[out]);
 			}

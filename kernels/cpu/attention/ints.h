@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "kernels/cpu/attention/alibi.h"
 #include "kernels/cpu/attention/int.h"
 
 #define PRAGMA(x) _Pragma(#x)
@@ -669,6 +670,8 @@ static void top_rows(const struct job *j, int head, const struct scratch *s, int
 			continue;
 		if (c->cap > 0)
 			cap_scores(row, s->late, c->from[r] / 16, (c->to[r] + 15) / 16, c->cap);
+		if (c->alibi)
+			alibi_scores(c, head, r, row, 16, 1);
 		c->max[(size_t)head * (size_t)c->m + (size_t)r] = top_score(row, c->from[r], c->to[r]);
 	}
 }

@@ -40,6 +40,12 @@ struct cpu_kv_chunk {
 	int dim, dim_pad; /* D, and D rounded up to 16 */
 	float scale;      /* scale of the scores, as given to queries() */
 	float cap;        /* > 0: a score s becomes cap * tanh(s / cap) */
+	/* ALiBi: the score of token t for query i of head h gets slope * (t - at[i]) added.  The slope is
+	 * alibi[h * alibi_step + i % alibi_heads], and at[i] the query's own token, counted from the chunk's
+	 * first.  alibi NULL: nothing is added. */
+	const float *alibi;
+	int alibi_step, alibi_heads;
+	const int *at;
 	/* [n_heads] prepared groups of m queries, q_stride bytes (q_bytes(dim, m)) apart, 64-aligned */
 	const unsigned char *q;
 	size_t q_stride;
