@@ -67,7 +67,10 @@ static int read_shape(const struct reader *r, struct model_config *c)
 	    (rc = get_int(r, o, "num_nextn_predict_layers", 0, CONFIG_LAYERS_MAX, false, &c->n_predict)))
 		return rc;
 	/* The usual size of a feed-forward layer without a gate, whose key may be missing. */
-	c->intermediate = r->family->ffn_plain ? 4 * c->hidden : 0;
+	double ratio = 4;
+	if ((rc = get_num(r, o, "#ffn_ratio", 1e-3, 1e3, &ratio)))
+		return rc;
+	c->intermediate = r->family->ffn_plain ? (int)(ratio * c->hidden) : 0;
 	if ((rc = get_int(r, o, "intermediate_size", 1, 1 << 20, !r->family->ffn_plain && !r->family->experts,
 			  &c->intermediate)))
 		return rc;
@@ -517,16 +520,51 @@ static int read_no_rope(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
-/* Mark the layers without rotation.  Learned positions take its place in all layers. */
+/* Mark the layers without rotation.  Learned positions or ALiBi take its place in all layers. */
 static int read_nope(const struct reader *r, struct model_config *c)
 {
 	const struct family *f = r->family;
-	const bool windows = f->nope == NOPE_ALWAYS || json_get(r->root, "sliding_window");
-	c->learned = f->learned;
+	const bool windows = f->nope >= NOPE_ALWAYS || json_get(r->root, "sliding_window");
+	bool alibi = f->alibi;
+	int rc;
+	if (alibi && (rc = json_get_bool(r->root, "#alibi", &alibi, r->why)))
+		return rc;
+	c->alibi_max = alibi ? 8 : 0;
+	c->alibi_scaled = alibi && f->alibi_scaled;
+	c->learned = f->learned || f->sines;
 	for (int i = 0; i < c->n_layers; i++)
-		if (c->learned || (f->nope >= NOPE_FULL && windows && !c->layers[i].window))
+		if (c->learned || alibi ||
+		    (f->nope >= NOPE_FULL && windows && !c->layers[i].window &&
+		     (f->nope != NOPE_SPARSE || c->layers[i].sparse)))
 			c->layers[i].rope = LAYER_ROPE_NONE;
 	return f->nope == NOPE_KEYS ? read_no_rope(r, c) : 0;
+}
+
+/* Read the RoPE base of each layer, of which there are at most two.  *theta: the base of the layers with
+ * LAYER_ROPE. */
+static int read_layer_thetas(const struct reader *r, struct model_config *c, double *theta)
+{
+	const json_t *list = json_get(r->root, "#layer_thetas");
+	double first = 0;
+	if (list && json_is_array(list) && json_array_size(list) != (size_t)c->n_layers)
+		return err_why(r->why, -EINVAL, "layer_rope_theta must be a list of %d numbers", c->n_layers);
+	for (int i = 0; list && i < c->n_layers; i++) {
+		const json_t *v = json_is_array(list) ? json_array_get(list, (size_t)i) : list;
+		const double base = json_number_value(v);
+		if (!json_is_number(v) || (base != 0 && !(base >= 1e-3 && base <= 1e15)))
+			return err_why(r->why, -EINVAL,
+				       "layer_rope_theta[%d] must be 0, or from 1e-3 to 1e15", i);
+		first = first > 0 ? first : base;
+		if (base != 0 && base != first && c->rope_local_theta > 0 && base != c->rope_local_theta)
+			return fail(r, -ENOTSUP, "layer_rope_theta of more than two bases is not supported");
+		if (base != 0 && base != first)
+			c->rope_local_theta = base;
+		c->layers[i].rope = base == 0       ? LAYER_ROPE_NONE
+				    : base == first ? LAYER_ROPE
+						    : LAYER_ROPE_LOCAL;
+	}
+	*theta = first > 0 ? first : *theta;
+	return 0;
 }
 
 /* Set the rotation of each layer.  *o: rope_parameters; becomes the object that applies to most layers. */
@@ -581,6 +619,8 @@ static int read_rope(const struct reader *r, struct model_config *c)
 	    (rc = get_num(r, r->root, "partial_rotary_factor", 0, 1, &partial)) ||
 	    (o && (rc = get_num(r, o, "partial_rotary_factor", 0, 1, &partial))))
 		return rc;
+	if ((rc = read_layer_thetas(r, c, &c->rope_theta)))
+		return rc;
 	if (partial != 1 && !r->family->partial)
 		return fail(r, -ENOTSUP, "partial_rotary_factor is not supported");
 	c->rope_dim = (int)(c->head_dim * partial);
@@ -589,9 +629,10 @@ static int read_rope(const struct reader *r, struct model_config *c)
 		return rc;
 	if (r->family->rope_by_layer && c->rope_local_theta == 0)
 		c->rope_local_theta = c->rope_theta;
-	if (c->learned)
+	if (c->learned || c->alibi_max > 0)
 		c->rope_dim = c->head_dim;
 	c->rope_pairs = r->family->rope_pairs;
+	c->rope_reversed = r->family->rope_reversed;
 	if (c->rope_dim % 2 || c->rope_dim < 2)
 		return err_why(r->why, -EINVAL,
 			       "partial_rotary_factor %g leaves %d of %d values of a head to rotate: an even "
@@ -616,6 +657,8 @@ static int read_rope(const struct reader *r, struct model_config *c)
 		if (strcmp(type, types[i].name) != 0)
 			continue;
 		c->rope = types[i].id;
+		if (c->rope != ROPE_NONE && c->rope_local_theta > 0 && !r->family->rope_by_layer)
+			return fail(r, -ENOTSUP, "a rope type with two bases is not supported");
 		return c->rope == ROPE_NONE ? 0 : read_scaling(r, o, type, c);
 	}
 	return err_why(r->why, -ENOTSUP,

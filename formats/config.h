@@ -59,6 +59,7 @@ struct config_experts {
 	int n_groups, groups_chosen; /* expert groups, and how many are chosen; 0: none */
 	bool normalize;
 	float scale;
+	float shared_scale; /* factor of the shared expert's output; 0: none (1) */
 };
 
 /* The plan of one layer.  Code that computes, sizes or cuts a layer reads the plan, never the model's scalars
@@ -111,7 +112,11 @@ struct model_config {
 	 * (Ministral 3); beta 0: not. */
 	float q_scale_beta;
 	int q_scale_floor;
-	bool learned;            /* a learned embedding of the position is added
+	/* ALiBi (kern_attn_args): the n-th of N heads has the slope 2^-(alibi_max n / N), N a power of two;
+	 * 0: none.  alibi_scaled: the slopes are rounded to BF16, and get the scores' scale (Falcon). */
+	float alibi_max;
+	bool alibi_scaled;
+	bool learned;            /* an embedding of the position is added, learned or computed
 						  * (weights.positions) */
 	int window;              /* sliding window of the files, in tokens; 0: none */
 	enum config_dtype dtype; /* torch_dtype */
@@ -120,6 +125,7 @@ struct model_config {
 	double rope_local_theta; /* for layers with LAYER_ROPE_LOCAL, which are never scaled; 0: none */
 	int rope_dim;            /* rotated values of a head */
 	bool rope_pairs;         /* rotates values 2i and 2i + 1; else i and i + rope_dim / 2 */
+	bool rope_reversed;      /* by the negative angles */
 	enum config_rope rope;
 	double rope_factor, rope_low, rope_high; /* llama3; factor: also linear, dynamic, yarn */
 	double yarn_attention_factor;            /* <= 0: computed by the formula */
@@ -173,6 +179,8 @@ bool model_config_long_factors(const struct model_config *c, int max_context);
  * multiplied by the attention factor of yarn and longrope.  max_context: the longest context that is served;
  * dynamic and longrope depend on it. */
 void model_config_rope(const struct model_config *c, int n, int max_context, float *out);
+/* Compute ALiBi's slopes of all heads: out [n_heads]. */
+void model_config_alibi(const struct model_config *c, float *out);
 /* model_config_rope() for layers with LAYER_ROPE_LOCAL. */
 void model_config_rope_local(const struct model_config *c, int n, float *out);
 

@@ -114,6 +114,28 @@ static int read_groups(const struct reader *r, struct config_experts *x)
 	return 0;
 }
 
+/* Read the rules that some families name by words.  half: the outputs are averaged with those of the shared
+ * expert. */
+static int read_words(const struct reader *r, struct config_experts *x, bool *half)
+{
+	const char *choice = "softmax", *sum = "average";
+	int rc;
+	if ((rc = json_get_str(r->root, "expert_selection_fn", &choice, r->why)) ||
+	    (rc = json_get_str(r->root, "shared_expert_combination_strategy", &sum, r->why)))
+		return rc;
+	*half = strcmp(sum, "average") == 0;
+	if (!*half && strcmp(sum, "sum") != 0)
+		return err_why(r->why, -ENOTSUP, "shared_expert_combination_strategy %.40s is not supported",
+			       sum);
+	x->score = strcmp(choice, "sigmoid") == 0 ? SCORE_SIGMOID : SCORE_SOFTMAX;
+	x->normalize = true; /* equals a softmax over the chosen experts only */
+	if (x->score == SCORE_SIGMOID)
+		return json_get_bool(r->root, "norm_topk_prob", &x->normalize, r->why);
+	return strcmp(choice, "softmax") == 0
+		       ? 0
+		       : err_why(r->why, -ENOTSUP, "expert_selection_fn %.40s is not supported", choice);
+}
+
 /* Read the routing rule. */
 static int read_rule(const struct reader *r, struct config_experts *x)
 {
@@ -148,8 +170,14 @@ int config_experts_read(const json_t *root, const struct family *f, struct model
 		return rc;
 	if (x->n_chosen > x->n)
 		return err_why(why, -EINVAL, "num_experts_per_tok is %d, of %d experts", x->n_chosen, x->n);
-	if ((rc = read_rule(&r, x)) || (rc = read_shared(&r, x)))
+	bool half = false;
+	if ((rc = read_rule(&r, x)) || (f->experts->selection && (rc = read_words(&r, x, &half))) ||
+	    (rc = read_shared(&r, x)))
 		return rc;
+	if (half && x->shared) {
+		x->scale /= 2;
+		x->shared_scale = 0.5f;
+	}
 	if ((rc = read_layers(&r, c)))
 		return rc;
 	for (int i = 0; i < c->n_layers && !c->intermediate; i++)

@@ -1,4 +1,4 @@
-/* config_rope.c - cos and sin of every RoPE scaling of formats/config.h.
+/* config_rope.c - cos and sin of every RoPE scaling of formats/config.h, and the slopes of ALiBi.
  *
  * The arithmetic is in single precision wherever Hugging Face's modeling_rope_utils uses it (inverse
  * frequencies, their product with the position): at high positions a different rounding of the angle is
@@ -108,7 +108,8 @@ static void inverse_freqs(const struct model_config *c, int max_context, float *
 	}
 }
 
-static void rotations(const float *inv, int half, float scale, int n, float *out)
+/* sign: of the angles. */
+static void rotations(const float *inv, int half, float scale, float sign, int n, float *out)
 {
 	for (int pos = 0; pos < n; pos++) {
 		float *row = out + (size_t)pos * (size_t)half * 2;
@@ -117,8 +118,29 @@ static void rotations(const float *inv, int half, float scale, int n, float *out
 			double sine, cosine;
 			sincos(angle, &sine, &cosine);
 			row[2 * i] = (float)cosine * scale;
-			row[2 * i + 1] = (float)sine * scale;
+			row[2 * i + 1] = (float)sine * scale * sign;
 		}
+	}
+}
+
+/* Heads beyond the largest power of two take every second slope of twice as many heads. */
+void model_config_alibi(const struct model_config *c, float *out)
+{
+	int whole = 1;
+	while (2 * whole <= c->n_heads)
+		whole *= 2;
+	const double by = c->attn_scale > 0 ? (double)c->attn_scale : 1 / sqrt(c->head_dim);
+	for (int h = 0; h < c->n_heads; h++) {
+		const double n = h < whole ? h + 1 : h - whole + 0.5;
+		float slope = (float)pow(2, -(double)c->alibi_max * n / whole);
+		if (c->alibi_scaled) {
+			uint32_t u;
+			memcpy(&u, &slope, sizeof u);
+			u = (u + 0x7fff + (u >> 16 & 1)) & 0xffff0000;
+			memcpy(&slope, &u, sizeof slope);
+			slope = (float)((double)slope * by);
+		}
+		out[h] = slope;
 	}
 }
 
@@ -132,7 +154,7 @@ void model_config_rope(const struct model_config *c, int n, int max_context, flo
 {
 	float *inv = xcalloc((size_t)c->rope_dim / 2 + 1, sizeof *inv);
 	inverse_freqs(c, max_context, inv);
-	rotations(inv, c->rope_dim / 2, (float)attention_factor(c), n, out);
+	rotations(inv, c->rope_dim / 2, (float)attention_factor(c), c->rope_reversed ? -1 : 1, n, out);
 	free(inv);
 }
 
@@ -141,6 +163,6 @@ void model_config_rope_local(const struct model_config *c, int n, float *out)
 	float *inv = xcalloc((size_t)c->rope_dim / 2 + 1, sizeof *inv);
 	for (int i = 0; i < c->rope_dim / 2; i++)
 		inv[i] = 1 / period(c->rope_local_theta, i, c->rope_dim);
-	rotations(inv, c->rope_dim / 2, 1, n, out);
+	rotations(inv, c->rope_dim / 2, 1, c->rope_reversed ? -1 : 1, n, out);
 	free(inv);
 }

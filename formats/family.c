@@ -7,27 +7,27 @@
 
 const struct family *family_at(size_t i)
 {
-	if (i < family_n_dense)
-		return &family_dense[i];
-	return i < family_n_dense + family_n_mixtures ? &family_mixtures[i - family_n_dense] : NULL;
+	const struct {
+		const struct family *rows;
+		size_t n;
+	} tables[] = {{family_dense, family_n_dense},
+		      {family_positions, family_n_positions},
+		      {family_mixtures, family_n_mixtures}};
+	for (size_t j = 0; j < sizeof tables / sizeof *tables; i -= tables[j++].n)
+		if (i < tables[j].n)
+			return &tables[j].rows[i];
+	return NULL;
 }
 
 static const char *const parts[PARTS] = {
-	[PART_EMBED] = "embed_tokens",
-	[PART_POSITIONS] = "embed_positions",
-	[PART_FINAL_NORM] = "norm",
-	[PART_HEAD] = "lm_head",
-	[PART_LAYERS] = "layers",
-	[PART_Q] = "self_attn.q_proj",
-	[PART_K] = "self_attn.k_proj",
-	[PART_V] = "self_attn.v_proj",
-	[PART_QKV] = "self_attn.qkv_proj",
-	[PART_O] = "self_attn.o_proj",
-	[PART_Q_NORM] = "self_attn.q_norm",
-	[PART_K_NORM] = "self_attn.k_norm",
-	[PART_GATE] = "mlp.gate_proj",
-	[PART_UP] = "mlp.up_proj",
-	[PART_GATE_UP] = "mlp.gate_up_proj",
+	[PART_EMBED] = "embed_tokens",      [PART_POSITIONS] = "embed_positions",
+	[PART_FINAL_NORM] = "norm",         [PART_HEAD] = "lm_head",
+	[PART_LAYERS] = "layers",           [PART_Q] = "self_attn.q_proj",
+	[PART_K] = "self_attn.k_proj",      [PART_V] = "self_attn.v_proj",
+	[PART_QKV] = "self_attn.qkv_proj",  [PART_O] = "self_attn.o_proj",
+	[PART_Q_NORM] = "self_attn.q_norm", [PART_K_NORM] = "self_attn.k_norm",
+	[PART_SINKS] = "self_attn.sinks",   [PART_GATE] = "mlp.gate_proj",
+	[PART_UP] = "mlp.up_proj",          [PART_GATE_UP] = "mlp.gate_up_proj",
 	[PART_DOWN] = "mlp.down_proj",
 };
 

@@ -27,6 +27,15 @@ enum family_nope {
 	NOPE_KEYS,   /* by no_rope_layers, or every no_rope_layer_interval-th layer */
 	NOPE_FULL,   /* those without a window, in a model that has a window */
 	NOPE_ALWAYS, /* those without a window */
+	NOPE_SPARSE, /* those without a window that have experts */
+};
+
+/* Embeddings of positions that are computed, not in the files: the sines of the angles p / 10000^(i / n),
+ * i < n = hidden / 2, of position p, then their cosines. */
+enum family_sines {
+	SINES_NONE,
+	SINES_OPEN,   /* n as above */
+	SINES_CLOSED, /* p / 10000^(i / (n - 1)): the last angle is p / 10000 */
 };
 
 /* Factor of the embedding: none, the root of hidden_size, or that root rounded to the checkpoint's type. */
@@ -44,6 +53,10 @@ enum { NORM_ATTN, NORM_ATTN_POST, NORM_FFN, NORM_FFN_POST, NORMS };
  *   #qkv_bias #o_bias #mlp_bias #head_bias   in place of attention_bias, attention_bias, mlp_bias and nothing
  *   #rope_dim                  rotated values of a head
  *   #multi_query               there is one KV head
+ *   #alibi                     scores fall with the distance (the row's alibi)
+ *   #ffn_ratio                 intermediate_size in units of hidden_size
+ *   #layer_thetas              RoPE base of each layer, or of all; 0: no rotation
+ *   #expert_size               intermediate values of an expert
  *   #last_sparse               last layer with experts; -1: the last one */
 enum family_how {
 	KEY_SAME,
@@ -70,6 +83,7 @@ enum family_part {
 	PART_O,
 	PART_Q_NORM,
 	PART_K_NORM,
+	PART_SINKS,
 	PART_GATE,
 	PART_UP,
 	PART_GATE_UP,
@@ -94,6 +108,8 @@ struct family_stack {
 	const char *gate_up, *down; /* names in a layer */
 	bool by_input;              /* [experts, inputs, outputs] */
 	bool turns;                 /* gate and up alternate, else gate comes before up */
+	const char *flat_up;        /* up, if gate_up is gate alone: all three are [experts * intermediate,
+				     * hidden]; or NULL */
 };
 
 enum family_normalize { NORMALIZE_BY_KEY, NORMALIZE_ALWAYS, NORMALIZE_NEVER };
@@ -118,6 +134,10 @@ struct family_experts {
 	enum config_score score;
 	bool groups; /* n_group and topk_group are read */
 	bool scaled; /* routed_scaling_factor is read */
+	/* expert_selection_fn replaces score and normalize: "softmax" over the chosen experts, or
+	 * "sigmoid"; shared_expert_combination_strategy is read: "sum", or "average" of the experts and
+	 * the shared one. */
+	bool selection;
 };
 
 /* How GGUF files store a family: llama.cpp's code decides these by the architecture, and no key says them. */
@@ -154,9 +174,11 @@ struct family {
 	struct family_name names[16];
 	const char *prefix;       /* comes before all names but the head's; NULL: "model." */
 	const char *norms[NORMS]; /* "input_layernorm"; NULL: none */
+	const char *embed_norm;   /* a norm of the embedded rows; NULL: none */
+	bool no_final_norm;
 	enum config_norm norm;
 	bool norm_bias;
-	bool norm_plain;   /* the norms have no weights: no tensors either */
+	bool norm_plain;   /* the norms have no weights: no tensors either, and the names are not read */
 	float norm_offset; /* added to the norm weights */
 	enum config_block block;
 	enum config_qk_norm qk_norm; /* unless #qk_norm is false */
@@ -164,15 +186,20 @@ struct family {
 	bool qk_norm_bias;
 	bool qk_norm_plain; /* without weights */
 	enum family_bias qkv_bias, o_bias, mlp_bias, head_bias;
+	const char *own_o_bias; /* name of a bias of the attention's output in some of the layers; or NULL */
 	enum family_window window;
 	const struct family_experts *experts; /* NULL: dense */
 	enum family_embed embed;
-	bool partial;       /* partial_rotary_factor may be less than 1 */
-	bool rope_pairs;    /* RoPE rotates neighbouring values */
-	bool rope_by_layer; /* layers with a window have their own base (rope_local_base_freq) */
-	bool learned;       /* learned positions in place of RoPE */
-	bool q_scaled;      /* queries are scaled by position: llama_4_scaling_beta */
-	bool ntk_alpha;     /* alpha of dynamic RoPE only changes the base */
+	bool partial;            /* partial_rotary_factor may be less than 1 */
+	bool rope_pairs;         /* RoPE rotates neighbouring values */
+	bool rope_by_layer;      /* layers with a window have their own base (rope_local_base_freq) */
+	bool rope_reversed;      /* RoPE rotates by the negative angles */
+	bool learned;            /* learned positions in place of RoPE */
+	enum family_sines sines; /* computed positions in place of RoPE */
+	bool alibi;              /* ALiBi in place of RoPE, unless #alibi is false */
+	bool alibi_scaled;       /* see struct model_config */
+	bool q_scaled;           /* queries are scaled by position: llama_4_scaling_beta */
+	bool ntk_alpha;          /* alpha of dynamic RoPE only changes the base */
 	enum family_nope nope;
 	bool sinks;      /* attention sinks: "self_attn.sinks" */
 	bool clamped;    /* sigmoid gate, clamped to swiglu_limit; 1 is added to up */

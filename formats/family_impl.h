@@ -4,10 +4,11 @@
 
 #include "formats/family.h"
 
-/* Families of dense models (family_dense.c) and of mixtures of experts (family_mixtures.c). */
-extern const struct family family_dense[], family_mixtures[];
+/* Families of dense models (family_dense.c), of those that add positions to the rows or scores in place of
+ * rotating (family_positions.c), and of mixtures of experts (family_mixtures.c). */
+extern const struct family family_dense[], family_positions[], family_mixtures[];
 extern const struct family_gguf family_gguf_llama;
-extern const size_t family_n_dense, family_n_mixtures;
+extern const size_t family_n_dense, family_n_positions, family_n_mixtures;
 
 #define PRE_NORMS                                                                                            \
 	{                                                                                                    \
@@ -23,11 +24,15 @@ extern const size_t family_n_dense, family_n_mixtures;
 		[NORM_ATTN_POST] = "post_attention_layernorm", [NORM_FFN_POST] =                             \
 								       "post_feedforward_layernorm"          \
 	}
+#define GRANITE_KEY_LIST                                                                                     \
+	{"#embed_scale", "embedding_multiplier"}, {"#residual_scale", "residual_multiplier"},                \
+		{"#attn_scale", "attention_multiplier"},                                                     \
+	{                                                                                                    \
+		"#logit_scale", "logits_scaling", KEY_INVERSE                                                \
+	}
 #define GRANITE_KEYS                                                                                         \
 	{                                                                                                    \
-		{"#embed_scale", "embedding_multiplier"}, {"#residual_scale", "residual_multiplier"},        \
-			{"#attn_scale", "attention_multiplier"},                                             \
-			{"#logit_scale", "logits_scaling", KEY_INVERSE},                                     \
+		GRANITE_KEY_LIST                                                                             \
 	}
 #define HUNYUAN_NAMES                                                                                        \
 	{                                                                                                    \

@@ -99,6 +99,14 @@ static const struct family_experts granite_experts = {
 	.stack = {"block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"},
 	.normalize = NORMALIZE_ALWAYS, /* equals a softmax over the chosen experts only */
 };
+static const struct family_experts granite_swa_experts = {
+	.n = "num_local_experts",
+	.intermediate = "intermediate_size",
+	.module = "block_sparse_moe",
+	.router = "router",
+	.stack = {"block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"},
+	.normalize = NORMALIZE_ALWAYS,
+};
 static const struct family_experts granite_shared_experts = {
 	.n = "num_local_experts",
 	.intermediate = "intermediate_size",
@@ -165,6 +173,36 @@ static const struct family_experts gpt_oss_experts = {
 	.mxfp4 = true,
 	.bias = true,
 	.normalize = NORMALIZE_ALWAYS, /* equals a softmax over the chosen experts only */
+};
+
+static const struct family_experts flint_experts = {
+	.n = "num_experts",
+	.intermediate = "moe_intermediate_size",
+	.module = "mlp",
+	.names = EXPERT_NAMES,
+	.shared = "mlp.shared_expert",
+	.shared_size = "shared_expert_intermediate_size",
+	.steps = true,
+	.score = SCORE_SIGMOID,
+};
+
+static const struct family_experts cohere2_experts = {
+	.n = "num_experts",
+	.intermediate = "#expert_size",
+	.module = "mlp",
+	.names = EXPERT_NAMES,
+	.shared = "mlp.shared_experts",
+	.first_dense = true,
+	.selection = true,
+};
+
+static const struct family_experts dbrx_experts = {
+	.n = "num_experts",
+	.intermediate = "intermediate_size",
+	.module = "ffn",
+	.router = "router.layer",
+	.stack = {"ffn.experts.mlp.w1", "ffn.experts.mlp.w2", .flat_up = "ffn.experts.mlp.v1"},
+	.normalize = NORMALIZE_ALWAYS,
 };
 
 static const struct family_gguf gguf_qwen2moe = {.name = "qwen2moe", .norms = GGUF_PRE};
@@ -451,6 +489,79 @@ const struct family family_mixtures[] = {
 	 .mlp_bias = BIAS_BY_KEY,
 	 .rope_pairs = true,
 	 .experts = &ernie_experts},
+	{.arch = "FlintForCausalLM",
+	 .type = "flint",
+	 .models = "Flint",
+	 .names = {{PART_SINKS, "self_attn.softmax_offset"}},
+	 .defaults = "{\"norm_topk_prob\": true, \"moe_intermediate_size\": 512, \"num_experts\": 256, "
+		     "\"num_experts_per_tok\": 6, \"shared_expert_intermediate_size\": 1024}",
+	 .norms = PRE_NORMS,
+	 .qk_norm = QK_NORM_HEADS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .window = WINDOW_TYPES,
+	 .nope = NOPE_ALWAYS,
+	 .experts = &flint_experts,
+	 .sinks = true},
+	{.arch = "GraniteMoeSWAForCausalLM",
+	 .type = "granitemoe_swa",
+	 .models = "Granite Swash MoE",
+	 .keys = {GRANITE_KEY_LIST, {"#layer_thetas", "layer_rope_theta"}},
+	 .defaults = "{\"attention_multiplier\": 1.0, \"sliding_window\": 128}",
+	 .require = "{\"shared_intermediate_size\": 0}",
+	 .norms = PRE_NORMS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .window = WINDOW_PATTERN,
+	 .experts = &granite_swa_experts,
+	 .sinks = true},
+	{.arch = "Cohere2MoeForCausalLM",
+	 .type = "cohere2_moe",
+	 .models = "Command A+ (Cohere 2 MoE)",
+	 .defaults = "{\"layer_norm_eps\": 1e-5, \"logit_scale\": 0.0625, \"head_dim\": 128, "
+		     "\"sliding_window\": 4096, \"sliding_window_pattern\": 4, "
+		     "\"max_position_embeddings\": 8192, \"tie_word_embeddings\": true, \"num_experts\": 8, "
+		     "\"num_experts_per_tok\": 2, \"norm_topk_prob\": true}",
+	 .require = "{\"prefix_dense_sliding_window_pattern\": 1}",
+	 .keys = {{"rms_norm_eps", "layer_norm_eps"},
+		  {"#logit_scale", "logit_scale"},
+		  {"n_shared_experts", "num_shared_experts"},
+		  {"#expert_size", "intermediate_size"},
+		  {"intermediate_size", "prefix_dense_intermediate_size", KEY_FIRST}},
+	 .norms = {[NORM_ATTN] = "input_layernorm"},
+	 .norm = CONFIG_NORM_LAYER,
+	 .block = BLOCK_PARALLEL,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .window = WINDOW_PATTERN,
+	 .rope_pairs = true,
+	 .nope = NOPE_SPARSE,
+	 .experts = &cohere2_experts},
+	{.arch = "DbrxForCausalLM",
+	 .type = "dbrx",
+	 .models = "DBRX",
+	 .defaults = "{\"rms_norm_eps\": 1e-5, \"num_key_value_heads\": 1, \"max_seq_len\": 2048}",
+	 .require = "{\"tie_word_embeddings\": false, \"ffn_config.ffn_act_fn\": {\"name\": \"silu\"}, "
+		    "\"ffn_config.moe_normalize_expert_weights\": 1.0}",
+	 .keys = {{"hidden_size", "d_model"},
+		  {"num_attention_heads", "n_heads"},
+		  {"num_hidden_layers", "n_layers"},
+		  {"max_position_embeddings", "max_seq_len"},
+		  {"num_key_value_heads", "attn_config.kv_n_heads"},
+		  {"rope_theta", "attn_config.rope_theta"},
+		  {"#qkv_clip", "attn_config.clip_qkv"},
+		  {"intermediate_size", "ffn_config.ffn_hidden_size"},
+		  {"num_experts", "ffn_config.moe_num_experts"},
+		  {"num_experts_per_tok", "ffn_config.moe_top_k"}},
+	 .prefix = "transformer.",
+	 .names = {{PART_EMBED, "wte"},
+		   {PART_LAYERS, "blocks"},
+		   {PART_FINAL_NORM, "norm_f"},
+		   {PART_QKV, "norm_attn_norm.attn.Wqkv"},
+		   {PART_O, "norm_attn_norm.attn.out_proj"}},
+	 .norms = {[NORM_ATTN] = "norm_attn_norm.norm_1", [NORM_FFN] = "norm_attn_norm.norm_2"},
+	 .norm = CONFIG_NORM_LAYER,
+	 .experts = &dbrx_experts},
 };
 
 const size_t family_n_mixtures = sizeof family_mixtures / sizeof *family_mixtures;

@@ -1,4 +1,4 @@
-#include "formats/weights.h"
+#include "formats/weights_impl.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -12,17 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* State of a search for tensors. */
-struct finder {
-	struct weights *w;
-	const struct safetensors *files;
-	const struct model_config *c;
-	const char *prefix; /* "model." or "" */
-	char head[64];      /* "lm_head" */
-	struct why *why;
-};
-
-static void shape_text(const struct st_tensor *t, char *out, size_t n)
+void finder_shape(const struct st_tensor *t, char *out, size_t n)
 {
 	size_t len = 0;
 	out[0] = '\0';
@@ -30,7 +20,7 @@ static void shape_text(const struct st_tensor *t, char *out, size_t n)
 		len += (size_t)snprintf(out + len, n - len, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
 }
 
-static void use(const struct finder *f, const struct st_tensor *t)
+void finder_use(const struct finder *f, const struct st_tensor *t)
 {
 	weights_use(f->w, (int)(t - safetensors_at(f->files, 0)), t->bytes);
 }
@@ -46,7 +36,7 @@ static int find(const struct finder *f, const char *name, int64_t rows, int64_t 
 	bool ok = rows ? t->n_dims == 2 && t->shape[0] == rows && t->shape[1] == cols
 		       : t->n_dims == 1 && t->shape[0] == cols;
 	if (!ok) {
-		shape_text(t, have, sizeof have);
+		finder_shape(t, have, sizeof have);
 		if (rows)
 			snprintf(want, sizeof want, "%lld, %lld", (long long)rows, (long long)cols);
 		else
@@ -54,12 +44,12 @@ static int find(const struct finder *f, const char *name, int64_t rows, int64_t 
 		return err_why(f->why, -EINVAL, "tensor %s has the shape [%s], the configuration needs [%s]",
 			       name, have, want);
 	}
-	use(f, t);
+	finder_use(f, t);
 	*out = t;
 	return 0;
 }
 
-static int float_dtype(const struct finder *f, const struct st_tensor *t, enum config_dtype *out)
+int finder_dtype(const struct finder *f, const struct st_tensor *t, enum config_dtype *out)
 {
 	switch (t->dtype) {
 	case ST_F32:
@@ -77,12 +67,11 @@ static int float_dtype(const struct finder *f, const struct st_tensor *t, enum c
 	}
 }
 
-/* Find a tensor as a vector (rows 0) or as a table. */
-static int find_vec(const struct finder *f, const char *name, int rows, int cols, struct weights_vec *out)
+int finder_vec(const struct finder *f, const char *name, int rows, int cols, struct weights_vec *out)
 {
 	const struct st_tensor *t = NULL;
 	int rc = find(f, name, rows, cols, &t);
-	if (rc || (rc = float_dtype(f, t, &out->dtype)))
+	if (rc || (rc = finder_dtype(f, t, &out->dtype)))
 		return rc;
 	out->data = t->data;
 	out->n = rows ? (int)((int64_t)rows * cols) : cols;
@@ -98,14 +87,12 @@ static int find_quantized(const struct finder *f, struct weights_linear *l)
 	if (found.owned)
 		weights_own(f->w, found.owned);
 	for (int i = 0; i < found.n_tensors; i++)
-		use(f, found.tensors[i]);
+		finder_use(f, found.tensors[i]);
 	return 0;
 }
 
-/* Find a linear layer with n outputs and k inputs.  It is quantized if its tensors are: a module listed in
- * modules_to_not_convert has a plain weight. */
-static int find_linear(const struct finder *f, const char *module, int n, int k, bool bias,
-		       struct weights_linear *l)
+int finder_linear(const struct finder *f, const char *module, int n, int k, bool bias,
+		  struct weights_linear *l)
 {
 	char name[128];
 	struct weights_vec v = {0};
@@ -118,7 +105,7 @@ static int find_linear(const struct finder *f, const char *module, int n, int k,
 			return rc;
 	} else {
 		snprintf(name, sizeof name, "%s.weight", module);
-		if ((rc = find_vec(f, name, n, k, &v)))
+		if ((rc = finder_vec(f, name, n, k, &v)))
 			return rc;
 		l->w = v.data;
 		l->dtype = v.dtype;
@@ -126,17 +113,17 @@ static int find_linear(const struct finder *f, const char *module, int n, int k,
 	if (!bias)
 		return 0;
 	snprintf(name, sizeof name, "%s.bias", module);
-	return find_vec(f, name, 0, n, &l->bias);
+	return finder_vec(f, name, 0, n, &l->bias);
 }
 
-/* find_linear() of a layer whose weight may be stored as [inputs, outputs]. */
+/* finder_linear() of a layer whose weight may be stored as [inputs, outputs]. */
 static int find_stored(const struct finder *f, const char *module, int n, int k, bool bias,
 		       struct weights_linear *l)
 {
 	int rc;
 	if (!f->c->family->transposed || quant_has(f->files, module))
-		return find_linear(f, module, n, k, bias, l);
-	if ((rc = find_linear(f, module, k, n, false, l)))
+		return finder_linear(f, module, n, k, bias, l);
+	if ((rc = finder_linear(f, module, k, n, false, l)))
 		return rc;
 	const size_t each = l->dtype == CONFIG_F32 ? 4 : 2, rows = (size_t)n, columns = (size_t)k;
 	unsigned char *turned = weights_own(f->w, xmalloc(rows * columns * each));
@@ -151,7 +138,15 @@ static int find_stored(const struct finder *f, const char *module, int n, int k,
 		return 0;
 	char name[160];
 	snprintf(name, sizeof name, "%s.bias", module);
-	return find_vec(f, name, 0, n, &l->bias);
+	return finder_vec(f, name, 0, n, &l->bias);
+}
+
+/* Find the bias that only some layers have. */
+static int find_own_o_bias(const struct finder *f, const char *prefix, struct weights_layer *l)
+{
+	char name[160];
+	snprintf(name, sizeof name, "%s%s", prefix, f->c->family->own_o_bias ? f->c->family->own_o_bias : "");
+	return safetensors_find(f->files, name) ? finder_vec(f, name, 0, f->c->hidden, &l->o.bias) : 0;
 }
 
 static bool has_module(const struct finder *f, const char *module)
@@ -211,9 +206,9 @@ static int find_norm(const struct finder *f, const char *module, int n, bool pla
 		return 0;
 	}
 	snprintf(name, sizeof name, "%s.weight", module);
-	int rc = find_vec(f, name, 0, n, to);
+	int rc = finder_vec(f, name, 0, n, to);
 	snprintf(name, sizeof name, "%s.bias", module);
-	return rc || !bias ? rc : find_vec(f, name, 0, n, bias);
+	return rc || !bias ? rc : finder_vec(f, name, 0, n, bias);
 }
 
 /* Find a norm with a weight vector for each head: one tensor [heads, dim], or one module per head
@@ -225,7 +220,7 @@ static int find_norm_of_heads(const struct finder *f, const char *module, int he
 	char name[192];
 	snprintf(name, sizeof name, "%s.weight", module);
 	if (safetensors_find(f->files, name))
-		return find_vec(f, name, heads, dim, to);
+		return finder_vec(f, name, heads, dim, to);
 	float *all[2] = {weights_own(f->w, xcalloc(n, sizeof **all)), NULL};
 	if (bias)
 		all[1] = weights_own(f->w, xcalloc(n, sizeof **all));
@@ -303,7 +298,7 @@ static int find_act_args(const struct finder *f, const char *prefix, struct weig
 		else if (t && (t->n_dims > 1 || (t->n_dims == 1 && t->shape[0] != 1)))
 			rc = err_why(f->why, -EINVAL, "tensor %s is no single value", name);
 		else if (t)
-			rc = float_dtype(f, t, &v.dtype);
+			rc = finder_dtype(f, t, &v.dtype);
 		if (rc || !t) {
 			if (rc)
 				return rc;
@@ -311,255 +306,12 @@ static int find_act_args(const struct finder *f, const char *prefix, struct weig
 		}
 		v.data = t->data;
 		weights_to_f32(&v, &args[i]);
-		use(f, t);
+		finder_use(f, t);
 	}
 	args[0] = log1pf(expf(args[0]));
 	args[1] = log1pf(expf(args[1])) + args[2];
 	l->act_args = (struct weights_vec){args, CONFIG_F32, 4};
 	return 0;
-}
-
-/* Find a router: always in plain floats. */
-static int find_router(const struct finder *f, const char *module, int n, struct weights_linear *l)
-{
-	if (quant_has(f->files, module))
-		return err_why(f->why, -ENOTSUP,
-			       "%s is a router, and quantized: F32, F16 or BF16 is "
-			       "needed",
-			       module);
-	return find_linear(f, module, n, f->c->hidden, f->c->experts.router_bias, l);
-}
-
-/* Find a stack of experts, with n_dims sizes; the first size is the number of experts. */
-static int find_of_experts(const struct finder *f, const char *prefix, const char *name, enum st_dtype dtype,
-			   const int64_t *sizes, int n_dims, const unsigned char **out)
-{
-	char whole[192], have[128];
-	snprintf(whole, sizeof whole, "%s%s", prefix, name);
-	const struct st_tensor *t = safetensors_find(f->files, whole);
-	bool ok = t && t->n_dims == n_dims;
-	if (!t)
-		return err_why(f->why, -ENOENT, "tensor %s is missing", whole);
-	for (int i = 0; ok && i < n_dims; i++)
-		ok = t->shape[i] == sizes[i];
-	shape_text(t, have, sizeof have);
-	if (!ok)
-		return err_why(f->why, -EINVAL,
-			       "tensor %s has the shape [%s], the configuration needs another: %lld experts, "
-			       "%lld outputs, %lld values or blocks of 32",
-			       whole, have, (long long)sizes[0], (long long)sizes[1],
-			       n_dims > 2 ? (long long)sizes[2] : 1LL);
-	if (t->dtype != dtype)
-		return err_why(f->why, -ENOTSUP, "tensor %s is %s; %s is needed", whole,
-			       st_dtype_name(t->dtype), st_dtype_name(dtype));
-	use(f, t);
-	*out = t->data;
-	return 0;
-}
-
-/* One of the two matrices of all experts in MXFP4.  bias: n values per expert. */
-struct fused {
-	const unsigned char *blocks, *exponents;
-	struct weights_vec bias;
-};
-
-static int find_fused_experts(const struct finder *f, const char *prefix, const char *name, int n, int k,
-			      struct fused *out)
-{
-	const int64_t e = f->c->experts.n, blocks[] = {e, n, k / 32, 16};
-	char part[96], whole[192];
-	int rc;
-	if (k % 32)
-		return err_why(f->why, -EINVAL, "%s%s has %d inputs; MXFP4 has them in blocks of 32", prefix,
-			       name, k);
-	snprintf(part, sizeof part, "%s_blocks", name);
-	if ((rc = find_of_experts(f, prefix, part, ST_U8, blocks, 4, &out->blocks)))
-		return rc;
-	snprintf(part, sizeof part, "%s_scales", name);
-	if ((rc = find_of_experts(f, prefix, part, ST_U8, blocks, 3, &out->exponents)))
-		return rc;
-	snprintf(whole, sizeof whole, "%s%s_bias", prefix, name);
-	return find_vec(f, whole, (int)e, n, &out->bias);
-}
-
-/* Return every step-th value from `first` on, n in all; in place if step is 1, else copied. */
-static struct weights_vec every(const struct finder *f, const struct weights_vec *v, size_t first, int n,
-				size_t step)
-{
-	const size_t each = v->dtype == CONFIG_F32 ? 4 : 2;
-	const unsigned char *from = (const unsigned char *)v->data + first * each;
-	if (step == 1)
-		return (struct weights_vec){from, v->dtype, n};
-	unsigned char *copy = weights_own(f->w, xmalloc((size_t)n * each));
-	for (size_t i = 0; i < (size_t)n; i++)
-		memcpy(copy + i * each, from + i * step * each, each);
-	return (struct weights_vec){copy, v->dtype, n};
-}
-
-/* Fill in n outputs of expert e from a fused matrix: every step-th row, starting at `first`. */
-static void take_fused(const struct finder *f, const struct fused *from, const char *name, int e, int first,
-		       int step, int n, int k, struct weights_linear *l)
-{
-	const size_t row = ((size_t)e * (size_t)n * (size_t)step + (size_t)first), each = (size_t)k / 32;
-	snprintf(l->name, sizeof l->name, "%.80s.%d", name, e);
-	l->n = n;
-	l->k = k;
-	l->kind = WEIGHTS_CODES;
-	l->w = from->blocks + row * each * 16;
-	l->bytes = (size_t)n * each * 17;
-	l->bias = every(f, &from->bias, row, n, (size_t)step);
-	quant_mxfp4(&l->codes, n, k, l->w, from->exponents + row * each, step);
-}
-
-/* Find experts in MXFP4: the rows of gate_up alternate between gate and up. */
-static int find_mxfp4_experts(const struct finder *f, const char *prefix, struct weights_layer *l)
-{
-	const int h = f->c->hidden, inter = f->c->experts.intermediate;
-	const struct family_stack *stack = &f->c->family->experts->stack;
-	char name[160];
-	struct fused gateup, down;
-	int rc = find_fused_experts(f, prefix, stack->gate_up, 2 * inter, h, &gateup);
-	if (rc || (rc = find_fused_experts(f, prefix, stack->down, h, inter, &down)))
-		return rc;
-	for (int e = 0; e < l->n_experts; e++) {
-		struct weights_expert *x = &l->experts[e];
-		snprintf(name, sizeof name, "%s%s", prefix, stack->gate_up);
-		take_fused(f, &gateup, name, e, 0, 2, inter, h, &x->gate);
-		take_fused(f, &gateup, name, e, 1, 2, inter, h, &x->up);
-		snprintf(name, sizeof name, "%s%s", prefix, stack->down);
-		take_fused(f, &down, name, e, 0, 1, h, inter, &x->down);
-	}
-	return 0;
-}
-
-/* Float experts, with each matrix of all experts in one tensor. */
-struct float_stack {
-	const unsigned char *data;
-	enum config_dtype dtype;
-	int n, k; /* per expert */
-	bool by_input;
-	struct weights_vec bias; /* [experts * n], or none */
-};
-
-static int find_float_stack(const struct finder *f, const char *prefix, const char *name, bool by_input,
-			    int n, int k, struct float_stack *out)
-{
-	const int64_t e = f->c->experts.n;
-	char whole[192];
-	*out = (struct float_stack){.n = n, .k = k, .by_input = by_input};
-	const int64_t sizes[] = {e, by_input ? k : n, by_input ? n : k};
-	snprintf(whole, sizeof whole, "%s%s", prefix, name);
-	const struct st_tensor *t = safetensors_find(f->files, whole);
-	int rc = t ? float_dtype(f, t, &out->dtype) : err_why(f->why, -ENOENT, "tensor %s is missing", whole);
-	if (!rc)
-		rc = find_of_experts(f, prefix, name, t->dtype, sizes, 3, &out->data);
-	if (rc || !f->c->experts.bias)
-		return rc;
-	snprintf(whole, sizeof whole, "%s%s_bias", prefix, name);
-	return find_vec(f, whole, (int)e, n, &out->bias);
-}
-
-/* Fill in n outputs of expert e: first, first + step, ...; in place if they are stored row by row, else
- * copied. */
-static void take_floats(const struct finder *f, const struct float_stack *s, const char *name, int e,
-			size_t first, size_t step, int n, struct weights_linear *l)
-{
-	const size_t each = s->dtype == CONFIG_F32 ? 4 : 2, k = (size_t)s->k, all = (size_t)s->n;
-	const unsigned char *from = s->data + (size_t)e * all * k * each;
-	snprintf(l->name, sizeof l->name, "%.80s.%d", name, e);
-	l->n = n;
-	l->k = s->k;
-	l->dtype = s->dtype;
-	l->w = from + first * k * each;
-	if (s->bias.data)
-		l->bias = every(f, &s->bias, (size_t)e * all + first, n, step);
-	if (!s->by_input && step == 1)
-		return;
-	unsigned char *copy = weights_own(f->w, xmalloc((size_t)n * k * each));
-	for (size_t i = 0; i < (size_t)n; i++)
-		for (size_t j = 0; j < k; j++) {
-			const size_t row = first + i * step;
-			memcpy(copy + (i * k + j) * each,
-			       from + (s->by_input ? j * all + row : row * k + j) * each, each);
-		}
-	l->w = copy;
-}
-
-static int find_float_experts(const struct finder *f, const char *prefix, const struct family_stack *stack,
-			      struct weights_layer *l)
-{
-	const int h = f->c->hidden, inter = f->c->experts.intermediate;
-	struct float_stack gateup, down;
-	char name[160];
-	int rc = find_float_stack(f, prefix, stack->gate_up, stack->by_input, 2 * inter, h, &gateup);
-	if (rc || (rc = find_float_stack(f, prefix, stack->down, stack->by_input, h, inter, &down)))
-		return rc;
-	const size_t step = stack->turns ? 2 : 1, up = stack->turns ? 1 : (size_t)inter;
-	for (int e = 0; e < l->n_experts; e++) {
-		snprintf(name, sizeof name, "%s%s", prefix, stack->gate_up);
-		take_floats(f, &gateup, name, e, 0, step, inter, &l->experts[e].gate);
-		take_floats(f, &gateup, name, e, up, step, inter, &l->experts[e].up);
-		snprintf(name, sizeof name, "%s%s", prefix, stack->down);
-		take_floats(f, &down, name, e, 0, 1, h, &l->experts[e].down);
-	}
-	return 0;
-}
-
-static int find_expert(const struct finder *f, const char *prefix, int e, struct weights_expert *x)
-{
-	const struct model_config *c = f->c;
-	const struct family_experts *names = c->family->experts;
-	struct weights_linear *to[] = {&x->gate, &x->up, &x->down};
-	char name[128];
-	int rc = 0;
-	for (int i = 0; !rc && i < 3; i++) {
-		const int inter = c->experts.intermediate;
-		snprintf(name, sizeof name, "%s%s.experts.%d.%s", prefix, names->module, e, names->names[i]);
-		rc = find_linear(f, name, i < 2 ? inter : c->hidden, i < 2 ? c->hidden : inter, false, to[i]);
-	}
-	return rc;
-}
-
-/* Stacks as transformers 5 saves them, for families that have none of their own. */
-static const struct family_stack usual_stack = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj", false,
-						false};
-
-/* Find all tensors of a mixture except the shared expert. */
-static int find_experts(const struct finder *f, const char *prefix, struct weights_layer *l)
-{
-	const struct config_experts *x = &f->c->experts;
-	const struct family_experts *names = f->c->family->experts;
-	const struct family_stack *stack = names->stack.gate_up ? &names->stack : &usual_stack;
-	char name[160];
-	snprintf(name, sizeof name, "%s%s", prefix, stack->gate_up);
-	const struct st_tensor *gate_up = safetensors_find(f->files, name);
-	const bool stacked = gate_up != NULL;
-	struct family_stack found = *stack;
-	/* Some vision models have these stacks by input; the shape tells. */
-	if (stacked && stack == &usual_stack)
-		found.by_input = gate_up->n_dims == 3 && gate_up->shape[1] == f->c->hidden &&
-				 f->c->hidden != 2 * x->intermediate;
-	const char *module = stacked && stack == &usual_stack ? "mlp" : names->module;
-	snprintf(name, sizeof name, "%s%s.%s", prefix, module, names->router ? names->router : "gate");
-	int rc = find_router(f, name, x->n, &l->router);
-	if (!rc && x->choice_bias) {
-		snprintf(name, sizeof name, "%s%s.%s", prefix, module, names->choice);
-		const struct st_tensor *t = safetensors_find(f->files, name);
-		rc = find_vec(f, name, t && t->n_dims == 2, x->n, &l->choice_bias);
-	}
-	if (!rc && x->shared_gate) {
-		snprintf(name, sizeof name, "%s%s_gate", prefix, names->shared);
-		rc = find_router(f, name, 1, &l->shared_gate);
-	}
-	l->experts = weights_own(f->w, xcalloc((size_t)x->n, sizeof *l->experts));
-	l->n_experts = x->n;
-	if (!rc && stacked)
-		return find_float_experts(f, prefix, &found, l);
-	if (!rc && names->mxfp4)
-		return find_mxfp4_experts(f, prefix, l);
-	for (int e = 0; !rc && e < x->n; e++)
-		rc = find_expert(f, prefix, e, &l->experts[e]);
-	return rc;
 }
 
 /* Copy rows of a stored layer, and their biases: row i of `to` is row_of(ctx, i). */
@@ -677,9 +429,9 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 	int rc = find_norms(f, prefix, &c->layers[i], l);
 	if (!rc && c->act == ACT_XIELU)
 		rc = find_act_args(f, prefix, l);
-	snprintf(name, sizeof name, "%sself_attn.sinks", prefix);
+	snprintf(name, sizeof name, "%s%s", prefix, family_name(family, PART_SINKS));
 	if (!rc && c->sinks)
-		rc = find_vec(f, name, 0, c->layers[i].heads, &l->sinks);
+		rc = finder_vec(f, name, 0, c->layers[i].heads, &l->sinks);
 	for (size_t j = 0; !rc && j < n_fused; j++) {
 		snprintf(name, sizeof name, "%s%s", prefix, fused[j].name);
 		if (has_module(f, name))
@@ -691,7 +443,9 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 		snprintf(name, sizeof name, "%s%s", prefix, linears[j].name);
 		rc = find_stored(f, name, linears[j].n, linears[j].k, linears[j].bias, linears[j].to);
 	}
-	return rc || !sparse ? rc : find_experts(f, prefix, l);
+	if (!rc)
+		rc = find_own_o_bias(f, prefix, l);
+	return rc || !sparse ? rc : finder_experts(f, prefix, l);
 }
 
 /* Find the first prefix under which the files have the module; out: the module's full name.  False: none. */
@@ -716,9 +470,21 @@ static bool is_embedding(const struct finder *f, const char *head)
 	const struct st_tensor *t = safetensors_find(f->files, name);
 	const struct weights_vec *e = &f->w->embed;
 	enum config_dtype dtype;
-	return t && !float_dtype(f, t, &dtype) && dtype == e->dtype && t->n_dims == 2 &&
+	return t && !finder_dtype(f, t, &dtype) && dtype == e->dtype && t->n_dims == 2 &&
 	       t->shape[0] == f->c->n_vocab && t->shape[1] == f->c->hidden &&
 	       memcmp(t->data, e->data, t->bytes) == 0;
+}
+
+/* Make a head of the embedding and a bias. */
+static int tied_head(const struct finder *f)
+{
+	struct weights_linear *l = &f->w->head;
+	char name[96];
+	*l = (struct weights_linear){
+		.n = f->c->n_vocab, .k = f->c->hidden, .dtype = f->w->embed.dtype, .w = f->w->embed.data};
+	snprintf(l->name, sizeof l->name, "%s", f->head);
+	snprintf(name, sizeof name, "%.80s.bias", f->head);
+	return finder_vec(f, name, 0, l->n, &l->bias);
 }
 
 /* Find the head of the files, if they have one.  Even if the configuration ties the head to the embedding,
@@ -733,6 +499,8 @@ static int find_head(struct finder *f)
 			   find_module(f, prefixes, 4, "lm_head", f->head, sizeof f->head, NULL);
 	if (!there)
 		snprintf(f->head, sizeof f->head, "%s", module);
+	if (!there && c->tied && c->head_bias && f->w->embed.data)
+		return tied_head(f);
 	if (!there && (c->tied || c->embeds))
 		return 0;
 	if (there && c->tied && is_embedding(f, f->head)) {
@@ -741,7 +509,7 @@ static int find_head(struct finder *f)
 		return 0;
 	}
 	f->w->untied = c->tied;
-	return find_linear(f, f->head, c->n_vocab, c->hidden, c->head_bias, &f->w->head);
+	return finder_linear(f, f->head, c->n_vocab, c->hidden, c->head_bias, &f->w->head);
 }
 
 /* The last two are for the text part of a larger model. */
@@ -773,16 +541,37 @@ int hf_weights_check_names(const char *dir, const struct model_config *c, const 
 	return rc;
 }
 
-/* Find learned positions. */
+/* Compute the embeddings of all positions, in single precision where transformers does. */
+static void make_positions(const struct finder *f)
+{
+	const struct model_config *c = f->c;
+	const int skip = c->family->position_offset, half = c->hidden / 2;
+	const float by = (float)(half - (c->family->sines == SINES_CLOSED));
+	float *all = weights_own(f->w, xcalloc((size_t)c->max_position * (size_t)c->hidden, sizeof *all));
+	for (int p = 0; p < c->max_position; p++)
+		for (int i = 0; i < half; i++) {
+			float *at = all + (size_t)p * (size_t)c->hidden + i;
+			const float angle = (float)(p + skip) * (1 / powf(10000, (float)i / by));
+			at[0] = sinf(angle);
+			at[half] = cosf(angle);
+		}
+	f->w->positions = (struct weights_vec){all, CONFIG_F32, c->max_position * c->hidden};
+}
+
+/* Find learned positions, or compute them. */
 static int find_positions(const struct finder *f)
 {
 	const struct model_config *c = f->c;
 	char name[96];
 	if (!c->learned)
 		return 0;
+	if (c->family->sines) {
+		make_positions(f);
+		return 0;
+	}
 	snprintf(name, sizeof name, "%s%s.weight", f->prefix, family_name(c->family, PART_POSITIONS));
 	const int skip = c->family->position_offset;
-	const int rc = find_vec(f, name, c->max_position + skip, c->hidden, &f->w->positions);
+	const int rc = finder_vec(f, name, c->max_position + skip, c->hidden, &f->w->positions);
 	if (rc)
 		return rc;
 	const size_t each = f->w->positions.dtype == CONFIG_F32 ? 4 : 2;
@@ -790,6 +579,28 @@ static int find_positions(const struct finder *f)
 		(const unsigned char *)f->w->positions.data + (size_t)skip * (size_t)c->hidden * each;
 	f->w->positions.n = c->max_position * c->hidden;
 	return 0;
+}
+
+/* Find the norm of the embedded rows and the final norm, if the family has them. */
+static int find_end_norms(const struct finder *f)
+{
+	const struct family *family = f->c->family;
+	const struct {
+		const char *name;
+		struct weights_vec *to, *bias;
+	} norms[] = {{family->embed_norm, &f->w->embed_norm, &f->w->embed_norm_bias},
+		     {family->no_final_norm ? NULL : family_name(family, PART_FINAL_NORM), &f->w->norm,
+		      &f->w->norm_bias}};
+	int rc = 0;
+	for (int i = 0; !rc && i < 2; i++) {
+		char name[96];
+		if (!norms[i].name)
+			continue;
+		snprintf(name, sizeof name, "%s%s", f->prefix, norms[i].name);
+		rc = find_norm(f, name, f->c->hidden, family->norm_plain, norms[i].to,
+			       f->c->norm_bias ? norms[i].bias : NULL);
+	}
+	return rc;
 }
 
 static int find_all(struct finder *f)
@@ -806,12 +617,9 @@ static int find_all(struct finder *f)
 		return err_why(f->why, -ENOTSUP, "an embedding of %d x %d values is too large", c->n_vocab,
 			       c->hidden);
 	snprintf(name, sizeof name, "%s%s.weight", f->prefix, family_name(c->family, PART_EMBED));
-	if ((rc = find_vec(f, name, c->n_vocab, c->hidden, &w->embed)))
+	if ((rc = finder_vec(f, name, c->n_vocab, c->hidden, &w->embed)))
 		return rc;
-	snprintf(name, sizeof name, "%s%s", f->prefix, family_name(c->family, PART_FINAL_NORM));
-	if ((rc = find_norm(f, name, c->hidden, c->family->norm_plain, &w->norm,
-			    c->norm_bias ? &w->norm_bias : NULL)) ||
-	    (rc = find_head(f)) || (rc = find_positions(f)))
+	if ((rc = find_end_norms(f)) || (rc = find_head(f)) || (rc = find_positions(f)))
 		return rc;
 	for (int i = 0; !rc && i < c->n_layers; i++)
 		rc = find_layer(f, i, &w->layers[i]);

@@ -349,19 +349,31 @@ DRIVER_FN const char *tiny_model(const char *name)
 	return access(cmd, R_OK) == 0 ? dir : NULL;
 }
 
-/* Return a file of tests/tools/make_gguf_family.py, made at first use, or NULL. */
-DRIVER_FN const char *tiny_gguf(const char *name)
+/* Return what a program of tests/tools makes of a name: PROGRAM NAME PATH, at first use.  ending: of the
+ * path.  NULL: it cannot be made. */
+DRIVER_FN const char *tiny_made(const char *program, const char *name, const char *ending)
 {
 	static char path[2048], cmd[16384];
-	snprintf(path, sizeof path, "%s/%s.gguf", builtfile("tiny"), name);
+	snprintf(path, sizeof path, "%s/%s%s", builtfile("tiny"), name, ending);
 	if (access(path, R_OK) == 0)
 		return path;
 	snprintf(cmd, sizeof cmd,
 		 "mkdir -p '%s'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec "
 		 "\"$p\" '%s' '%s' '%s' >/dev/null 2>&1; done; exit 1",
-		 builtfile("tiny"), repofile("build/venv/bin/python"),
-		 repofile("tests/tools/make_gguf_family.py"), name, path);
+		 builtfile("tiny"), repofile("build/venv/bin/python"), repofile(program), name, path);
 	return system(cmd) == 0 || access(path, R_OK) == 0 ? path : NULL;
+}
+
+/* Return a file of tests/tools/make_gguf_family.py, or NULL. */
+DRIVER_FN const char *tiny_gguf(const char *name)
+{
+	return tiny_made("tests/tools/make_gguf_family.py", name, ".gguf");
+}
+
+/* Return the directory of a class in tests/golden/classes.json, or NULL. */
+DRIVER_FN const char *tiny_class(const char *name)
+{
+	return tiny_made("tests/tools/make_class.py", name, "-class");
 }
 
 /* Open a worker with a tiny model. params: greedy; tokens: n random tokens of its vocabulary. Skip the test

@@ -14,7 +14,7 @@
 
 /* ---- memory ---- */
 
-static int piece_new(struct model *m, struct piece *p, size_t bytes, const char *what, struct why *why)
+int model_piece_new(struct model *m, struct piece *p, size_t bytes, const char *what, struct why *why)
 {
 	p->p = m->ops->mem_new(m->dev, bytes);
 	if (!p->p)
@@ -87,10 +87,10 @@ static int scratch_new(struct model *m, struct why *why)
 		ends[all[i].phase] += (all[i].bytes + 255) & ~(size_t)255;
 	}
 	const size_t most = ends[IN_LAYERS] > ends[IN_HEAD] ? ends[IN_LAYERS] : ends[IN_HEAD];
-	int rc = piece_new(m, &m->phases, most, "the layers' rows and the logits", why);
+	int rc = model_piece_new(m, &m->phases, most, "the layers' rows and the logits", why);
 	for (size_t i = 0; !rc && i < N; i++) {
 		if (all[i].bytes && all[i].phase == ALWAYS)
-			rc = piece_new(m, all[i].p, all[i].bytes, all[i].what, why);
+			rc = model_piece_new(m, all[i].p, all[i].bytes, all[i].what, why);
 		else if (all[i].bytes)
 			all[i].p->p = (char *)m->phases.p + at[i];
 	}
@@ -106,7 +106,7 @@ static int vec_load_plus(struct model *m, const struct weights_vec *v, float off
 	if (!v->data)
 		return 0;
 	size_t bytes = (size_t)v->n * sizeof(float);
-	int rc = piece_new(m, out, bytes, what, why);
+	int rc = model_piece_new(m, out, bytes, what, why);
 	if (!rc && m->loaded)
 		m->loaded(m->observe_arg, out->p, v, offset);
 	if (rc || m->unread)
@@ -318,7 +318,9 @@ static int heads_load(struct model *m, struct layer *l, const struct weights_lay
 	int rc = norm_load(m, &all[0], &all[1], &l->q_norm, why);
 	if (!rc)
 		rc = norm_load(m, &all[2], &all[3], &l->k_norm, why);
-	return rc ? rc : model_vec_load(m, &sinks, &l->sinks, "the sinks of attention", why);
+	if (!rc)
+		rc = model_vec_load(m, &sinks, &l->sinks, "the sinks of attention", why);
+	return rc ? rc : model_alibi_load(m, l, why);
 }
 
 static int layer_load(struct model *m, struct layer *l, const struct weights_layer *w, struct why *why)
@@ -382,19 +384,6 @@ static int embed_load(struct model *m, const struct weights *w, bool head, struc
 	return 0;
 }
 
-/* Load the learned positions of the served context. */
-static int positions_load(struct model *m, const struct weights_vec *v, struct why *why)
-{
-	const int64_t n = (int64_t)m->max_context * m->c->hidden;
-	const struct weights_vec some = {v->data, v->dtype, v->n < n ? v->n : (int)n};
-	if (v->data && v->n < n)
-		return err_why(
-			why, -EINVAL,
-			"the model has embeddings of %d positions, the context needs %d: lower --context",
-			v->n / m->c->hidden, m->max_context);
-	return model_vec_load(m, &some, &m->positions, "the embeddings of positions", why);
-}
-
 /* Load embedding, final norm and head.  A quantized embedding table serves as the head if the kernels
  * accept its codes as an embedding; else the head is loaded separately from it. */
 static int ends_load(struct model *m, const struct weights *w, struct why *why)
@@ -405,7 +394,7 @@ static int ends_load(struct model *m, const struct weights *w, struct why *why)
 	if (!rc)
 		rc = norm_load(m, &w->embed_norm, &w->embed_norm_bias, &m->embed_norm, why);
 	if (!rc)
-		rc = positions_load(m, &w->positions, why);
+		rc = model_positions_load(m, &w->positions, why);
 	if (!rc)
 		rc = embed_load(m, w, tied, why);
 	if (!rc && !tied)
@@ -413,29 +402,6 @@ static int ends_load(struct model *m, const struct weights *w, struct why *why)
 	if (!rc)
 		m->head = tied ? m->ops->embed_linear(m->embed) : m->own_head;
 	return rc;
-}
-
-static int rope_load(struct model *m, struct piece *out, bool local, int max_context, struct why *why)
-{
-	size_t bytes = (size_t)max_context * (size_t)m->c->rope_dim * sizeof(float);
-	int rc = piece_new(m, out, bytes, "the rotations of all positions", why);
-	if (!rc && m->loaded)
-		m->loaded(m->observe_arg, out->p, NULL, local);
-	if (rc || m->unread)
-		return rc;
-	float *table = alloc_big(bytes);
-	if (!table)
-		return err_why(why, -ENOMEM, "out of memory: %zu bytes for the rotations of all positions",
-			       bytes);
-	if (local)
-		model_config_rope_local(m->c, max_context, table);
-	else
-		model_config_rope(m->c, max_context, max_context, table);
-	rc = m->ops->upload(m->stream, out->p, table, bytes);
-	if (!rc)
-		rc = m->ops->stream_sync(m->stream);
-	alloc_big_free(table, bytes);
-	return rc ? err_why(why, rc, "uploading the rotations failed") : 0;
 }
 
 /* Check for combinations that no operation computes. */
@@ -482,9 +448,9 @@ int model_load(struct model **out, const struct model_args *a, struct why *why)
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	if ((rc = check_parts(m->c, why)) || (rc = scratch_new(m, why)) ||
 	    (rc = model_experts_init(m, a->skew, why)) ||
-	    (rc = rope_load(m, &m->rope, false, a->max_context, why)) ||
+	    (rc = model_rope_load(m, &m->rope, false, a->max_context, why)) ||
 	    (a->config->rope_local_theta > 0 &&
-	     (rc = rope_load(m, &m->rope_local, true, a->max_context, why))) ||
+	     (rc = model_rope_load(m, &m->rope_local, true, a->max_context, why))) ||
 	    (!a->layers_only && (rc = ends_load(m, a->weights, why))))
 		goto fail;
 	for (int i = 0; i < n_layers; i++) {
@@ -528,6 +494,7 @@ void model_free(struct model *m)
 			norm_free(m, norms[j]);
 		piece_free(m, &l->choice_bias);
 		piece_free(m, &l->sinks);
+		piece_free(m, &l->alibi);
 	}
 	norm_free(m, &m->norm);
 	norm_free(m, &m->embed_norm);
@@ -636,6 +603,7 @@ static int attention(struct model *m, const struct layer *l, int layer, struct k
 		.cap = c->attn_cap,
 		.window = p->window,
 		.sinks = l->sinks.p,
+		.alibi = l->alibi.p,
 	};
 	int rc = m->ops->qkv(m->stream, &qkv);
 	trace_mark(m->trace, TRACE_ROWS);

@@ -612,7 +612,11 @@ static int shared_ffn(struct model *m, const struct layer *l, int n_rows)
 	if (!l->gateup)
 		observe(m, MODEL_AT_GATEUP, &m->normed, n_rows);
 	observe(m, MODEL_AT_ROUTED, &m->chosen, n_rows);
-	return l->gateup ? model_dense_ffn(m, l, m->shared.p, n_rows) : 0;
+	const float by = m->c->experts.shared_scale;
+	int rc = l->gateup ? model_dense_ffn(m, l, m->shared.p, n_rows) : 0;
+	if (!rc && l->gateup && by > 0)
+		rc = m->ops->map(m->stream, m->shared.p, n_rows, m->c->hidden, KERN_MAP_SCALE, by);
+	return rc;
 }
 
 static int device_moe_to(struct model *m, void *out, const void *begin, const struct kern_experts *experts,

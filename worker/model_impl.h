@@ -45,7 +45,7 @@ struct layer {
 	struct norm attn_post, ffn_post; /* [H], applied to their output, or (BLOCK_POST) to its sum with the
 					  * residual stream; or none */
 	struct norm q_norm, k_norm;      /* [D], or [Hq D] and [Hkv D], or none */
-	struct piece sinks;              /* F32 [Hq], or none */
+	struct piece sinks, alibi;       /* F32 [Hq], or none */
 	const struct piece *rope;        /* NULL: no rotation */
 	struct kern_act_args act;        /* activation of an FFN without a gate */
 };
@@ -149,6 +149,12 @@ static inline enum kern_dtype dtype_of(enum config_dtype t)
 /* model.c: load a vector to the device, as F32; *out stays empty if the vector has no data. */
 int model_vec_load(struct model *m, const struct weights_vec *v, struct piece *out, const char *what,
 		   struct why *why);
+int model_piece_new(struct model *m, struct piece *p, size_t bytes, const char *what, struct why *why);
+/* model_positions.c: load the rotations, the learned positions of the served context, and the slopes of a
+ * layer's heads. */
+int model_rope_load(struct model *m, struct piece *out, bool local, int max_context, struct why *why);
+int model_positions_load(struct model *m, const struct weights_vec *v, struct why *why);
+int model_alibi_load(struct model *m, struct layer *l, struct why *why);
 /* Prepare the parts of a layer that this rank has, for the table described by info. */
 void model_source_init(struct model *m, const struct kern_info *info, struct source *s,
 		       const struct part *parts, int n);

@@ -43,9 +43,11 @@ static const char *scalars(const struct model_config *a, const struct model_conf
 		{"order of attention and feed-forward layer", (int)a->block, (int)b->block},
 		{"gate of the feed-forward layer", a->ffn_plain, b->ffn_plain},
 		{"learned positions", a->learned, b->learned},
+		{"direction of the rotation", a->rope_reversed, b->rope_reversed},
 		{"scale of queries by position", a->q_scale_floor, b->q_scale_floor},
 		{"hidden_act", (int)a->act, (int)b->act},
 		{"attention sinks", a->sinks, b->sinks},
+		{"scaled slopes of ALiBi", a->alibi_scaled, b->alibi_scaled},
 		{"sliding_window", a->window, b->window},
 		{"partial_rotary_factor", a->rope_dim, b->rope_dim},
 	};
@@ -62,6 +64,7 @@ static const char *scalars(const struct model_config *a, const struct model_conf
 		{"final_logit_softcapping", (double)a->logit_cap, (double)b->logit_cap, precise},
 		{"scale of the logits", (double)a->logit_scale, (double)b->logit_scale, precise},
 		{"scale of the residual", (double)a->residual_scale, (double)b->residual_scale, precise},
+		{"slopes of ALiBi", (double)a->alibi_max, (double)b->alibi_max, precise},
 		{"clip_qkv", (double)a->qkv_clip, (double)b->qkv_clip, precise},
 		{"llama_4_scaling_beta", (double)a->q_scale_beta, (double)b->q_scale_beta, precise},
 	};

@@ -19,10 +19,10 @@ FORMATS = Path(__file__).resolve().parent.parent.parent / "formats"
 def rows():
     """Return {architecture: model type} of the rows of the table."""
     found = {}
-    for name in ("family_dense.c", "family_mixtures.c"):
+    for name in ("family_dense.c", "family_positions.c", "family_mixtures.c"):
         text = (FORMATS / name).read_text()
-        found |= dict(re.findall(r'\.arch = "(\w+)",\s*\.type = "(\w+)"', text))
-        found |= dict(re.findall(r'\.arch = "(\w+)", *\\\s*\.type = "(\w+)"', text))
+        found |= dict(re.findall(r'\.arch = "(\w+)",\s*\.type = "([\w-]+)"', text))
+        found |= dict(re.findall(r'\.arch = "(\w+)", *\\\s*\.type = "([\w-]+)"', text))
     return found
 
 

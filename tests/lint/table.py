@@ -50,7 +50,6 @@ PARAMETERS = {
     **dict.fromkeys([("kernels/cpu/inner.h", f) for f in ("dense", "store_glu", "inner_store_swiglu", "inner_store_geglu",
                                                           "inner_store_clamped")],
                     "inlined into every kernel: to change with a measurement of each instruction set"),
-    ("formats/weights.c", "take_fused"): "to change with the readers of fused tensors",
     ("tests/cudasim/cublas.cc", "cublasGemmEx"): "a function of cuBLAS, emulated",
 }
 

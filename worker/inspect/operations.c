@@ -560,6 +560,7 @@ static int attention(struct kern_stream *s, const struct kern_attn_args *a)
 	op_set_int(s, "window", a->window);
 	op_about(s, about);
 	op_vector(s, a->sinks, "sinks", a->n_q_heads);
+	op_vector(s, a->alibi, "alibi", a->n_q_heads);
 	op_reads(s, (uintptr_t)a->q);
 	op_reads(s, s->d->kv);
 	writes_operand(s, a->out, "rows", a->n_q_heads * a->head_dim);

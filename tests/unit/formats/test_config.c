@@ -445,6 +445,77 @@ Test(config, layers_without_rotation_are_listed_or_each_nth)
 	cr_expect_eq(c.layers[0].rope, LAYER_ROPE);
 }
 
+Test(config, layers_have_one_of_two_rope_bases_or_none)
+{
+	accepted("{\"architectures\": [\"GraniteSWAForCausalLM\"], \"sliding_window_pattern\": 2, "
+		 "\"layer_rope_theta\": [0, 500.0, 500.0, 700.0, 500.0]}");
+	cr_expect(c.rope_theta == 500 && c.rope_local_theta == 700 && c.sinks);
+	for (int i = 0; i < 5; i++)
+		cr_expect_eq(c.layers[i].rope,
+			     i == 0   ? LAYER_ROPE_NONE
+			     : i == 3 ? LAYER_ROPE_LOCAL
+				      : LAYER_ROPE,
+			     "layer %d", i);
+	refused("{\"architectures\": [\"GraniteSWAForCausalLM\"], \"sliding_window_pattern\": 2, "
+		"\"layer_rope_theta\": [1, 2, 3, 0, 0]}",
+		-ENOTSUP, "more than two bases");
+	refused("{\"architectures\": [\"GraniteSWAForCausalLM\"], \"sliding_window_pattern\": 2, "
+		"\"layer_rope_theta\": [1, 2]}",
+		-EINVAL, "layer_rope_theta must be a list of 5");
+	refused("{\"architectures\": [\"GraniteSWAForCausalLM\"], \"sliding_window_pattern\": 2, "
+		"\"layer_rope_theta\": [1, 2, -1, 0, 0]}",
+		-EINVAL, "layer_rope_theta[2]");
+}
+
+Test(config, alibi_takes_the_place_of_the_rotation)
+{
+	float slopes[12];
+	accepted("{\"architectures\": [\"BloomForCausalLM\"], \"hidden_act\": \"gelu_new\"}");
+	cr_expect(c.alibi_max == 8 && !c.alibi_scaled && c.layers[0].rope == LAYER_ROPE_NONE);
+	c.n_heads = 12; /* eight slopes of eight heads, then every second of sixteen */
+	model_config_alibi(&c, slopes);
+	cr_expect(slopes[0] == 0.5f && slopes[7] == 0.00390625f);
+	cr_expect_float_eq(slopes[8], exp2f(-0.5f), 1e-7);
+	cr_expect_float_eq(slopes[11], exp2f(-3.5f), 1e-8);
+	accepted("{\"architectures\": [\"FalconForCausalLM\"], \"alibi\": true, \"parallel_attn\": false, "
+		 "\"hidden_act\": \"gelu\"}");
+	cr_expect(c.alibi_max == 8 && c.alibi_scaled);
+	c.n_heads = 3;
+	model_config_alibi(&c, slopes); /* 2^-2 rounded, by the scale of the scores */
+	cr_expect_float_eq(slopes[2], 0.25f / sqrtf((float)c.head_dim), 1e-6);
+	accepted("{\"architectures\": [\"FalconForCausalLM\"], \"parallel_attn\": false, "
+		 "\"hidden_act\": \"gelu\"}");
+	cr_expect(c.alibi_max == 0 && c.layers[0].rope == LAYER_ROPE);
+	refused("{\"architectures\": [\"MptForCausalLM\"], \"hidden_act\": \"gelu\", "
+		"\"attn_config\": {\"alibi\": false}}",
+		-ENOTSUP, "attn_config.alibi false is not supported");
+}
+
+Test(config, experts_and_the_shared_expert_are_added_or_averaged)
+{
+#define COHERE_MOE                                                                                           \
+	"{\"architectures\": [\"Cohere2MoeForCausalLM\"], \"hidden_act\": \"silu\", \"rms_norm_eps\": "      \
+	"null, "                                                                                             \
+	"\"num_shared_experts\": 1"
+	accepted(COHERE_MOE "}");
+	cr_expect(c.experts.scale == 0.5f && c.experts.shared_scale == 0.5f && c.experts.normalize);
+	cr_expect(c.experts.score == SCORE_SOFTMAX && c.experts.intermediate == 172);
+	accepted(COHERE_MOE ", \"shared_expert_combination_strategy\": \"sum\", \"expert_selection_fn\": "
+			    "\"sigmoid\", \"norm_topk_prob\": false}");
+	cr_expect(c.experts.scale == 1 && c.experts.shared_scale == 0 && !c.experts.normalize);
+	cr_expect(c.experts.score == SCORE_SIGMOID);
+	refused(COHERE_MOE ", \"expert_selection_fn\": \"other\"}", -ENOTSUP, "expert_selection_fn other");
+	refused(COHERE_MOE ", \"shared_expert_combination_strategy\": \"other\"}", -ENOTSUP,
+		"shared_expert_combination_strategy other");
+}
+
+Test(config, the_width_of_a_feed_forward_layer_may_be_a_ratio)
+{
+	accepted("{\"architectures\": [\"GPTNeoXJapaneseForCausalLM\"], \"intermediate_size\": null, "
+		 "\"intermediate_multiple_size\": 3}");
+	cr_expect_eq(c.intermediate, 3 * c.hidden);
+}
+
 #define QWEN3_MOE                                                                                            \
 	"{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"num_experts\": 6, \"num_experts_per_tok\": 2, "
 #define GLM4_MOE                                                                                             \

@@ -79,6 +79,9 @@ Test(config_match, each_field_that_decides_an_output_is_compared)
 	DIFFERS(block, BLOCK_PARALLEL, "order of attention and feed-forward layer");
 	DIFFERS(ffn_plain, true, "gate of the feed-forward layer");
 	DIFFERS(learned, true, "learned positions");
+	DIFFERS(rope_reversed, true, "direction of the rotation");
+	DIFFERS(alibi_max, 8, "slopes of ALiBi");
+	DIFFERS(alibi_scaled, true, "scaled slopes of ALiBi");
 	DIFFERS(q_scale_floor, 64, "scale of queries by position");
 	DIFFERS(q_scale_beta, 0.1f, "llama_4_scaling_beta");
 	DIFFERS(logit_scale, 0.5f, "scale of the logits");

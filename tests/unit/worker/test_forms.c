@@ -233,7 +233,8 @@ static void rotate(const struct model_config *c, int layer, int pos, int heads, 
 		for (int i = 0; i < D / 2; i++) {
 			const int a = h * D + (c->rope_pairs ? 2 * i : i),
 				  b = h * D + (c->rope_pairs ? 2 * i + 1 : i + D / 2);
-			const double angle = pos / pow(100, 2.0 * i / D), u = x[a], v = x[b];
+			const double angle = (c->rope_reversed ? -pos : pos) / pow(100, 2.0 * i / D),
+				     u = x[a], v = x[b];
 			x[a] = u * cos(angle) - v * sin(angle);
 			x[b] = v * cos(angle) + u * sin(angle);
 		}
@@ -270,11 +271,13 @@ static void attend(const struct model_config *c, const struct weights_layer *l, 
 		q[i] *= 1 + (double)c->q_scale_beta * log(1 + floor((double)pos / c->q_scale_floor));
 	for (int h = 0; h < HEADS; h++) {
 		const int g = h / (HEADS / KV_HEADS) * D;
+		const double slope = c->alibi_max > 0 ? exp2(-(double)c->alibi_max * (h + 1) / HEADS) : 0;
 		double score[T], most = -INFINITY, sum = 0;
 		for (int t = 0; t <= pos; t++) {
 			score[t] = 0;
 			for (int i = 0; i < D; i++)
 				score[t] += q[h * D + i] * kv->k[t][g + i] * scale;
+			score[t] += slope * (t - pos) * (c->alibi_scaled ? scale : 1);
 			most = fmax(most, score[t]);
 		}
 		for (int t = 0; t <= pos; t++)
@@ -549,6 +552,7 @@ FORM(llama, .act = ACT_SILU)
 FORM(multipliers, .embed_scale = 12, .residual_scale = 0.22f, .attn_scale = 0.4f, .logit_scale = 0.125f)
 FORM(logits_are_scaled_before_the_cap, .logit_scale = 4, .logit_cap = 3)
 FORM(layers_without_rotation, .layers = {{.rope = LAYER_ROPE_NONE}})
+FORM(rotation_by_the_negative_angles, .rope_reversed = true)
 FORM(norm_of_q_and_k_after_the_rotation, .qk_norm = QK_NORM_HEADS, .qk_norm_after = true)
 FORM(layer_norms, .norm = CONFIG_NORM_LAYER)
 FORM(layer_norms_with_biases, .norm = CONFIG_NORM_LAYER, .norm_bias = true)
@@ -572,6 +576,10 @@ FORM(head_with_a_bias, .head_bias = true)
 FORM(queries_scaled_by_position, .q_scale_beta = 0.3f, .q_scale_floor = 5)
 FORM(learned_positions, .learned = true, .norm = CONFIG_NORM_LAYER, .norm_bias = true, .qkv_bias = true,
      .o_bias = true, .mlp_bias = true, .ffn_plain = true, .act = ACT_GELU_TANH,
+     .layers = {{.rope = LAYER_ROPE_NONE}, {.rope = LAYER_ROPE_NONE}})
+FORM(scores_that_fall_with_the_distance, .alibi_max = 8,
+     .layers = {{.rope = LAYER_ROPE_NONE}, {.rope = LAYER_ROPE_NONE}})
+FORM(scores_that_fall_with_the_scaled_distance, .alibi_max = 4, .alibi_scaled = true, .attn_scale = 0.5f,
      .layers = {{.rope = LAYER_ROPE_NONE}, {.rope = LAYER_ROPE_NONE}})
 FORM(clipped_q_k_and_v, .qkv_clip = 0.7f)
 FORM(clipped_after_a_norm, .qkv_clip = 0.7f, .qk_norm = QK_NORM_ROWS)

@@ -230,6 +230,33 @@ ParameterizedTest(struct golden_case *c, model, families_in_gguf_agree_with_tran
 	json_decref(all);
 }
 
+/* Classes of transformers that have no other model in the tests. */
+ParameterizedTestParameters(model, classes_agree_with_transformers)
+{
+	static struct golden_case cases[CASES_MAX];
+	json_t *all = golden_of("tests/golden/classes.json");
+	size_t n = 0;
+	for (size_t i = 0; i < json_array_size(all); i++)
+		for (size_t m = 0; m < (strcmp(driver_device(), "cpu") ? 1 : MODES); m++)
+			if (modes[m].kv[0] == 'a')
+				cases[n++] = (struct golden_case){(int)i, (int)m};
+	json_decref(all);
+	return cr_make_param_array(struct golden_case, cases, n);
+}
+
+ParameterizedTest(struct golden_case *c, model, classes_agree_with_transformers)
+{
+	json_t *all = golden_of("tests/golden/classes.json");
+	const json_t *one = json_array_get(all, (size_t)c->model);
+	const char *dir = tiny_class(json_string_value(json_get(one, "name")));
+	if (!dir)
+		cr_skip_test("tiny models need Python with numpy");
+	driver_compute = modes[c->mode].compute;
+	driver_kv = modes[c->mode].kv;
+	run_model(one, dir);
+	json_decref(all);
+}
+
 /* Every GGUF type and every format of quantized checkpoints in three families, in F32: logits within 1e-4 of
  * the largest, and all 64 tokens. `make check` runs each type or format once. */
 static const char *const exact_files[] = {"tests/golden/gguf_models.json", "tests/golden/quant_forms.json"};

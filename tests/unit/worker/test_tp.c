@@ -243,6 +243,48 @@ ParameterizedTest(struct tp_case *c, tp, families_agree_with_transformers)
 	driver_close(&d);
 }
 
+/* ALiBi's slopes of a rank's heads, sinks, a bias in some layers, experts averaged with the shared one. */
+static struct tp_case class_cases[] = {
+	{"bloom", 2}, {"falcon-rw", 4},         {"mpt", 2},
+	{"flint", 2}, {"gpt-neox-japanese", 2}, {"cohere2-moe", 2},
+};
+
+ParameterizedTestParameters(tp, classes_agree_with_transformers)
+{
+	const size_t n = sizeof class_cases / sizeof *class_cases;
+	return cr_make_param_array(struct tp_case, class_cases, on_cpu() ? n : 1);
+}
+
+ParameterizedTest(struct tp_case *c, tp, classes_agree_with_transformers)
+{
+	const char *dir = tiny_class(c->name);
+	struct why why;
+	struct driver d;
+	json_t *all, *one, *mine = json_array();
+	size_t i;
+	if (!dir)
+		cr_skip_test("tiny models need Python with numpy");
+	cr_assert_eq(json_read(repofile("tests/golden/classes.json"), 4 << 20, &all, &why), 0, "%s",
+		     why.text);
+	json_array_foreach(all, i, one)
+	{
+		if (strcmp(json_string_value(json_get(one, "name")), c->name) != 0)
+			continue;
+		json_object_set(one, "ids", json_object_get(one, "greedy"));
+		json_array_append(mine, one);
+	}
+	cr_assert_eq(json_array_size(mine), 1);
+	struct bus_load load = driver_load(dir);
+	load.n_ranks = c->n_ranks;
+	load.n_threads = 1;
+	load.max_context = 128;
+	cr_assert_eq(driver_open(&d, &load), 0, "%s of %u ranks: %s", c->name, c->n_ranks, d.why.text);
+	check_prompts(&d, mine, c);
+	json_decref(mine);
+	json_decref(all);
+	driver_close(&d);
+}
+
 /* ---- memory of a rank ---- */
 
 static struct bus_ready ready_of(const char *name, uint32_t n_ranks)
