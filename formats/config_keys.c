@@ -101,6 +101,13 @@ static int rename_keys(const struct reader *r, bool defaults)
 	return 0;
 }
 
+static bool is_value(const json_t *have, const json_t *want)
+{
+	return json_is_number(have) && json_is_number(want)
+		       ? json_number_value(have) == json_number_value(want)
+		       : json_equal(have, want) == 1;
+}
+
 /* Refuse settings that quern does not compute: keys with other values than the row of the family requires. */
 static int check_required(const struct reader *r)
 {
@@ -111,7 +118,7 @@ static int check_required(const struct reader *r)
 	json_object_foreach(need, key, v)
 	{
 		const json_t *have = rc ? NULL : find_key(r->root, key);
-		if (!have || json_equal(have, v))
+		if (!have || is_value(have, v))
 			continue;
 		char *is = json_dumps(have, JSON_ENCODE_ANY | JSON_COMPACT),
 		     *only = json_dumps(v, JSON_ENCODE_ANY);
@@ -144,64 +151,149 @@ static int join_synonyms(const struct reader *r)
 
 /* ---- keys that are not read ---- */
 
-/* Keys that this file and config_experts.c read. */
-static const char *const read_keys[] = {"architectures",
-					"model_type",
-					"text_config",
-					"vision_config",
-					"audio_config",
-					"dtype",
-					"torch_dtype",
-					"tie_word_embeddings",
-					"bos_token_id",
-					"eos_token_id",
-					"quantization",
-					"quantization_config",
-					"compression_config",
-					"vocab_size",
-					"hidden_size",
-					"intermediate_size",
-					"num_hidden_layers",
-					"num_attention_heads",
-					"num_key_value_heads",
-					"head_dim",
-					"hidden_act",
-					"max_position_embeddings",
-					"rms_norm_eps",
-					"attention_bias",
-					"mlp_bias",
-					"layer_types",
-					"sliding_window",
-					"use_sliding_window",
-					"max_window_layers",
-					"sliding_window_pattern",
-					"_sliding_window_pattern",
-					"no_rope_layers",
-					"no_rope_layer_interval",
-					"rope_theta",
-					"rope_scaling",
-					"rope_parameters",
-					"rope_local_base_freq",
-					"partial_rotary_factor",
-					"original_max_position_embeddings",
-					"use_mrope",
-					"swiglu_limit",
-					"num_experts",
-					"num_local_experts",
-					"n_routed_experts",
-					"num_experts_per_tok",
-					"decoder_sparse_step",
-					"mlp_only_layers",
-					"mlp_layer_types",
-					"first_k_dense_replace",
-					"n_shared_experts",
-					"n_group",
-					"topk_group",
-					"norm_topk_prob",
-					"expert_selection_fn",
-					"shared_expert_combination_strategy",
-					"routed_scaling_factor",
-					"num_nextn_predict_layers"};
+/* Properties of a row without which a key is not read. */
+enum {
+	OF_QKV_BIAS = 1 << 0,
+	OF_MLP_BIAS = 1 << 1,
+	OF_WINDOW = 1 << 2,
+	OF_SWITCH = 1 << 3,  /* use_sliding_window turns the window on */
+	OF_FIRST = 1 << 4,   /* max_window_layers says where windows begin */
+	OF_PATTERN = 1 << 5, /* sliding_window_pattern says where they are not */
+	OF_NOPE = 1 << 6,    /* no_rope_layers */
+	OF_ROPE = 1 << 7,
+	OF_ROPE_BY_LAYER = 1 << 8,
+	OF_CLAMPED = 1 << 9,
+	OF_EXPERTS = 1 << 10,
+	OF_STEPS = 1 << 11,
+	OF_FIRST_DENSE = 1 << 12,
+	OF_SHARED = 1 << 13,
+	OF_GROUPS = 1 << 14,
+	OF_NORMALIZE = 1 << 15,
+	OF_SCALED = 1 << 16,
+	OF_ALPHA = 1 << 17,
+	OF_Q_SCALED = 1 << 18,
+	OF_SELECTION = 1 << 19,
+};
+
+static unsigned properties_of(const struct family *f)
+{
+	const struct family_experts *x = f->experts;
+	const bool qkv_bias = f->qkv_bias == BIAS_BY_KEY || f->o_bias == BIAS_BY_KEY;
+	unsigned of = 0;
+	of |= qkv_bias ? OF_QKV_BIAS : 0;
+	of |= f->mlp_bias == BIAS_BY_KEY ? OF_MLP_BIAS : 0;
+	of |= f->window != WINDOW_NONE ? OF_WINDOW : 0;
+	of |= f->window == WINDOW_SWITCH ? OF_SWITCH | OF_FIRST : 0;
+	of |= f->window == WINDOW_FROM ? OF_FIRST : 0;
+	of |= f->window == WINDOW_PATTERN ? OF_PATTERN : 0;
+	of |= f->nope == NOPE_KEYS ? OF_NOPE : 0;
+	of |= f->learned || f->sines ? 0 : OF_ROPE;
+	of |= f->rope_by_layer ? OF_ROPE_BY_LAYER : 0;
+	of |= f->clamped ? OF_CLAMPED : 0;
+	of |= f->ntk_alpha ? OF_ALPHA : 0;
+	of |= f->q_scaled ? OF_Q_SCALED : 0;
+	if (!x)
+		return of;
+	of |= OF_EXPERTS;
+	of |= x->steps ? OF_STEPS : 0;
+	of |= x->first_dense ? OF_FIRST_DENSE : 0;
+	of |= x->shared && !x->shared_size ? OF_SHARED : 0;
+	of |= x->groups ? OF_GROUPS : 0;
+	of |= x->normalize == NORMALIZE_BY_KEY ? OF_NORMALIZE : 0;
+	of |= x->scaled ? OF_SCALED : 0;
+	of |= x->selection ? OF_SELECTION | OF_NORMALIZE : 0;
+	return of;
+}
+
+/* Keys that config.c and config_experts.c read, and the properties of which a row needs one for that; 0: all
+ * rows. */
+struct read_key {
+	const char *name;
+	unsigned of;
+};
+static const struct read_key read_keys[] = {{"architectures", 0},
+					    {"model_type", 0},
+					    {"text_config", 0},
+					    {"vision_config", 0},
+					    {"audio_config", 0},
+					    {"dtype", 0},
+					    {"torch_dtype", 0},
+					    {"tie_word_embeddings", 0},
+					    {"bos_token_id", 0},
+					    {"eos_token_id", 0},
+					    {"quantization", 0},
+					    {"quantization_config", 0},
+					    {"compression_config", 0},
+					    {"vocab_size", 0},
+					    {"hidden_size", 0},
+					    {"intermediate_size", 0},
+					    {"num_hidden_layers", 0},
+					    {"num_attention_heads", 0},
+					    {"num_key_value_heads", 0},
+					    {"head_dim", 0},
+					    {"hidden_act", 0},
+					    {"max_position_embeddings", 0},
+					    {"rms_norm_eps", 0},
+					    {"num_nextn_predict_layers", 0},
+					    {"layer_types", 0},
+					    {"attention_bias", OF_QKV_BIAS},
+					    {"mlp_bias", OF_MLP_BIAS},
+					    {"sliding_window", OF_WINDOW},
+					    {"use_sliding_window", OF_SWITCH},
+					    {"max_window_layers", OF_FIRST},
+					    {"sliding_window_pattern", OF_PATTERN},
+					    {"_sliding_window_pattern", OF_PATTERN},
+					    {"no_rope_layers", OF_NOPE},
+					    {"no_rope_layer_interval", OF_NOPE},
+					    {"partial_rotary_factor", 0},
+					    {"use_mrope", 0},
+					    {"rope_theta", OF_ROPE},
+					    {"rope_scaling", OF_ROPE},
+					    {"rope_parameters", OF_ROPE},
+					    {"original_max_position_embeddings", OF_ROPE},
+					    {"rope_local_base_freq", OF_ROPE_BY_LAYER},
+					    {"swiglu_limit", OF_CLAMPED},
+					    {"num_experts", OF_EXPERTS},
+					    {"num_local_experts", OF_EXPERTS},
+					    {"n_routed_experts", OF_EXPERTS},
+					    {"num_experts_per_tok", OF_EXPERTS},
+					    {"mlp_layer_types", OF_EXPERTS},
+					    {"decoder_sparse_step", OF_STEPS},
+					    {"mlp_only_layers", OF_STEPS},
+					    {"first_k_dense_replace", OF_FIRST_DENSE},
+					    {"n_shared_experts", OF_SHARED},
+					    {"n_group", OF_GROUPS},
+					    {"topk_group", OF_GROUPS},
+					    {"norm_topk_prob", OF_NORMALIZE},
+					    {"expert_selection_fn", OF_SELECTION},
+					    {"shared_expert_combination_strategy", OF_SELECTION},
+					    {"routed_scaling_factor", OF_SCALED}};
+
+/* The same in rope_parameters and rope_scaling. */
+static const struct read_key rope_keys[] = {{"type", 0},
+					    {"rope_type", 0},
+					    {"rope_theta", 0},
+					    {"factor", 0},
+					    {"partial_rotary_factor", 0},
+					    {"original_max_position_embeddings", 0},
+					    {"attention_factor", 0},
+					    {"low_freq_factor", 0},
+					    {"high_freq_factor", 0},
+					    {"short_factor", 0},
+					    {"long_factor", 0},
+					    {"beta_fast", 0},
+					    {"beta_slow", 0},
+					    {"mscale", 0},
+					    {"mscale_all_dim", 0},
+					    {"truncate", 0},
+					    {"alpha", OF_ALPHA},
+					    {"llama_4_scaling_beta", OF_Q_SCALED},
+					    {"full_attention", OF_ROPE_BY_LAYER},
+					    {"sliding_attention", OF_ROPE_BY_LAYER},
+					    {"max_position_embeddings", 0},
+					    /* All parts of a text have one position. */
+					    {"mrope_section", 0},
+					    {"mrope_interleaved", 0}};
 
 /* Keys that do not change the results: settings of training, tokens of other modalities, notes. */
 static const char *const harmless_keys[] = {
@@ -290,23 +382,36 @@ static const char *const harmless_keys[] = {
 	"attention_types",      /* attention_layers says the same */
 	"word_embed_proj_dim"}; /* another size brings tensors that are refused */
 
-static bool is_in(const char *key, const char *const *list, size_t n)
+static bool is_harmless(const char *key)
+{
+	for (size_t i = 0; i < sizeof harmless_keys / sizeof *harmless_keys; i++)
+		if (strcmp(key, harmless_keys[i]) == 0)
+			return true;
+	return false;
+}
+
+static bool is_read(const struct read_key *keys, size_t n, unsigned of, const char *key)
 {
 	for (size_t i = 0; i < n; i++)
-		if (strcmp(key, list[i]) == 0)
-			return true;
+		if (strcmp(key, keys[i].name) == 0)
+			return !keys[i].of || (keys[i].of & of);
 	return false;
 }
 
 /* Return whether the family's row names the key, or an object that contains it. */
 static bool is_of_row(const struct family *f, const char *key)
 {
+	const struct family_experts *x = f->experts;
+	const char *const of_experts[] = {x ? x->n : NULL, x ? x->intermediate : NULL,
+					  x ? x->shared_size : NULL};
 	const size_t n = strlen(key);
 	bool named = false;
 	for (size_t i = 0; i < sizeof f->keys / sizeof *f->keys && f->keys[i].ours; i++)
 		named |= strncmp(f->keys[i].theirs, key, n) == 0 &&
 			 (f->keys[i].theirs[n] == '\0' || f->keys[i].theirs[n] == '.');
-	const char *const texts[] = {f->require, f->defaults, f->when};
+	for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++)
+		named |= of_experts[i] && strcmp(of_experts[i], key) == 0;
+	const char *const texts[] = {f->require, f->when};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts && !named; i++) {
 		json_t *o = texts[i] ? json_loads(texts[i], 0, NULL) : NULL;
 		named = json_object_get(o, key) != NULL;
@@ -315,23 +420,37 @@ static bool is_of_row(const struct family *f, const char *key)
 	return named;
 }
 
-/* List the keys of config.json that are neither read nor harmless, with their values: "logit_scale=0.5". */
+/* Add a key that is not read to the list, with its value: "logit_scale=0.5". */
+static void add_unread(struct model_config *c, const char *object, const char *key, const json_t *v)
+{
+	const size_t len = strlen(c->unread);
+	char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+	snprintf(c->unread + len, sizeof c->unread - len, "%s%.60s%s%.60s=%.40s", len ? " " : "", object,
+		 *object ? "." : "", key, text ? text : "?");
+	free(text);
+}
+
+/* List the keys of config.json that are neither read nor harmless.  transformers' class does not know them
+ * either: those that it knows and this program does not are in the row's `require`. */
 static void list_unread(const struct reader *r, struct model_config *c)
 {
+	static const char *const ropes[] = {"rope_parameters", "rope_scaling"};
+	const unsigned of = properties_of(r->family);
 	const char *key;
 	json_t *v;
-	size_t len = 0;
 	json_object_foreach(r->root, key, v)
 	{
-		if (is_in(key, read_keys, sizeof read_keys / sizeof *read_keys) ||
-		    is_in(key, harmless_keys, sizeof harmless_keys / sizeof *harmless_keys) ||
-		    is_of_row(r->family, key) || json_is_null(v) || len >= sizeof c->unread)
-			continue;
-		char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-		len += (size_t)snprintf(c->unread + len, sizeof c->unread - len, "%s%.60s=%.40s",
-					len ? " " : "", key, text ? text : "?");
-		free(text);
+		if (!json_is_null(v) && !is_harmless(key) && !is_of_row(r->family, key) &&
+		    !is_read(read_keys, sizeof read_keys / sizeof *read_keys, of, key))
+			add_unread(c, "", key, v);
 	}
+	for (size_t i = 0; i < sizeof ropes / sizeof *ropes && (of & OF_ROPE); i++)
+		json_object_foreach(json_object_get(r->root, ropes[i]), key, v)
+		{
+			if (!json_is_null(v) &&
+			    !is_read(rope_keys, sizeof rope_keys / sizeof *rope_keys, of, key))
+				add_unread(c, ropes[i], key, v);
+		}
 }
 
 /* Complete the root so that it has every key under the names that this file reads. */

@@ -752,14 +752,22 @@ const struct family family_dense[] = {
 	{                                                                                                    \
 		"intermediate_size", "ffn_hidden_size"                                                       \
 	}
+	{FALCON, .when = "{\"new_decoder_architecture\": true, \"num_ln_in_parallel_attn\": 1}",
+	 .require = "{\"parallel_attn\": true}",
+	 .keys = {FALCON_KEYS, {"num_key_value_heads", "num_kv_heads"}},
+	 .norms = {[NORM_ATTN] = "input_layernorm"}, .block = BLOCK_PARALLEL},
 	{FALCON, .when = "{\"new_decoder_architecture\": true}",
-	 .require = "{\"num_ln_in_parallel_attn\": 2}",
+	 .require = "{\"num_ln_in_parallel_attn\": 2, \"parallel_attn\": true}",
 	 .keys = {FALCON_KEYS, {"num_key_value_heads", "num_kv_heads"}},
 	 .norms = {[NORM_ATTN] = "ln_attn", [NORM_FFN] = "ln_mlp"}, .block = BLOCK_PARALLEL_TWO},
-	{FALCON, .when = "{\"parallel_attn\": false}", .require = "{\"new_decoder_architecture\": false}",
+	{FALCON, .when = "{\"parallel_attn\": false}",
+	 .require = "{\"new_decoder_architecture\": false, "
+		    "\"num_ln_in_parallel_attn\": 1}",
 	 .keys = {FALCON_KEYS, {"#multi_query", "multi_query"}, {"num_key_value_heads", "num_kv_heads"}},
 	 .norms = PRE_NORMS},
-	{FALCON, .require = "{\"new_decoder_architecture\": false, \"parallel_attn\": true}",
+	{FALCON,
+	 .require = "{\"new_decoder_architecture\": false, \"parallel_attn\": true, "
+		    "\"num_ln_in_parallel_attn\": 1}",
 	 .keys = {FALCON_KEYS, {"#multi_query", "multi_query"}, {"num_key_value_heads", "num_kv_heads"}},
 	 .norms = {[NORM_ATTN] = "input_layernorm"}, .block = BLOCK_PARALLEL},
 	{.arch = "ExaoneForCausalLM",

@@ -248,6 +248,7 @@ const struct family family_mixtures[] = {
 	 .models = "Qwen3-VL-MoE",
 	 .defaults = "{\"num_key_value_heads\": 4, \"num_experts\": 60, \"num_experts_per_tok\": 4, "
 		     "\"moe_intermediate_size\": 1408, \"decoder_sparse_step\": 1}",
+	 .require = "{\"sliding_window\": null}",
 	 .norms = PRE_NORMS,
 	 .qk_norm = QK_NORM_HEADS,
 	 .qkv_bias = BIAS_BY_KEY,
@@ -466,6 +467,7 @@ const struct family family_mixtures[] = {
 	 .norms = PRE_NORMS,
 	 .qkv_bias = BIAS_BY_KEY,
 	 .o_bias = BIAS_BY_KEY,
+	 .mlp_bias = BIAS_BY_KEY,
 	 .experts = &aria_experts},
 	{.arch = "Ernie4_5_MoeForCausalLM",
 	 .type = "ernie4_5_moe",

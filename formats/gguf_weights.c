@@ -384,9 +384,10 @@ int gguf_weights_open(const char *path, const struct model_config *c, struct wei
 	w->n_layers = c->n_layers;
 	w->layers = xcalloc((size_t)c->n_layers, sizeof *w->layers);
 	const struct finder f = {.w = w, .g = g, .c = c, .why = why};
+	const struct weights_place place = {.layers = "blk.", .head = "output", .text = ""};
 	if ((rc = find_all(&f)))
 		goto fail;
-	if ((rc = weights_weigh_unused(w, c, "blk.", "output", why))) {
+	if ((rc = weights_weigh_unused(w, c, &place, why))) {
 		err_prefix(why, rc, "%s", path);
 		goto fail;
 	}

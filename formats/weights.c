@@ -2,7 +2,6 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "formats/family.h"
 #include "formats/safetensors.h"
 #include "formats/shard.h"
@@ -623,8 +622,17 @@ static int find_all(struct finder *f)
 		return rc;
 	for (int i = 0; !rc && i < c->n_layers; i++)
 		rc = find_layer(f, i, &w->layers[i]);
+	if (rc)
+		return rc;
+	/* Other parts of a model may have names with the usual prefix, and any name if there is no prefix. */
+	char text[96];
 	snprintf(name, sizeof name, "%s%s.", f->prefix, family_name(c->family, PART_LAYERS));
-	return rc ? rc : weights_weigh_unused(w, c, name, f->head, f->why);
+	snprintf(text, sizeof text, "%s%s", f->prefix,
+		 *f->prefix ? "" : family_name(c->family, PART_FINAL_NORM));
+	const bool mixed = c->text_only && !strstr(f->prefix, "language_model.");
+	return weights_weigh_unused(
+		w, c, &(struct weights_place){.layers = name, .head = f->head, .text = mixed ? NULL : text},
+		f->why);
 }
 
 static void tensor_at(const void *files, int i, struct weights_tensor *out)
@@ -641,24 +649,6 @@ static void tensor_at(const void *files, int i, struct weights_tensor *out)
 static void close_files(void *files)
 {
 	safetensors_close(files);
-}
-
-/* Log settings of the checkpoint that are not used. */
-static void log_unused(const struct model_config *c)
-{
-	const struct quant *q = &c->quant;
-	if (c->unread[0])
-		log_info("weights", "keys of the configuration are not read keys=\"%s\"", c->unread);
-	if (q->own_activations)
-		log_info("weights",
-			 "the checkpoint's activation type is not used method=%s reason=\"activations have "
-			 "the type of --compute\"",
-			 q->name);
-	if (q->own_kv_cache)
-		log_info("weights",
-			 "kv_cache_scheme is not used method=%s reason=\"the cache has the type of "
-			 "--kv-cache-dtype\"",
-			 q->name);
 }
 
 int hf_weights_open(const char *dir, const struct model_config *c, struct weights **out, struct why *why)
@@ -683,7 +673,7 @@ int hf_weights_open(const char *dir, const struct model_config *c, struct weight
 		err_prefix(why, rc, "%s", dir);
 		goto fail;
 	}
-	log_unused(c);
+	weights_log_unused(c);
 	*out = w;
 	return 0;
 fail:

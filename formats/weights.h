@@ -124,11 +124,20 @@ void weights_each(const struct weights *w, void (*f)(void *ctx, const struct wei
 
 /* For readers: mark tensor i of the files as used. */
 void weights_use(struct weights *w, int i, size_t bytes);
+/* Beginnings of names. */
+struct weights_place {
+	const char *layers; /* "model.layers." */
+	const char *head;   /* "lm_head" */
+	const char *text;   /* "model.": all of it belongs to the decoder; NULL: nothing is known to */
+};
 /* For readers, at the end: count unused tensors, and refuse those that would change the decoder's results:
- * a weight, or a bias other than zeros.  layers: "model.layers."; head: "lm_head".  -ENOTSUP with the
- * tensor's name. */
-int weights_weigh_unused(struct weights *w, const struct model_config *c, const char *layers,
-			 const char *head, struct why *why);
+ * all but zero biases and what programs store beside the weights.  Further layers that predict tokens are
+ * left out.  -ENOTSUP with the tensor's name. */
+int weights_weigh_unused(struct weights *w, const struct model_config *c, const struct weights_place *at,
+			 struct why *why);
+
+/* For readers of Hugging Face layout: log keys and settings of the checkpoint that are not used. */
+void weights_log_unused(const struct model_config *c);
 
 /* For readers: free p (from malloc) with w.  Return p. */
 void *weights_own(struct weights *w, void *p);

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,29 +66,29 @@ static long layer_of(const char *name, const char *layers)
 	return digits && digits < 6 && name[n + digits] == '.' ? strtol(name + n, NULL, 10) : -1;
 }
 
-/* Return whether a tensor affects the computation.  Inverse frequencies, and scales for quantized activations
- * or caches, do not. */
+/* Return whether a tensor affects the computation.  Inverse frequencies and causal masks do not, nor do
+ * scales for quantized activations or caches.  Of a quantized module it is the codes that count. */
 static bool counts(const struct weights_tensor *t)
 {
-	static const char *const parts[] = {"weight", "qweight", "weight_packed",
-					    "sinks",  "_proj",   "_blocks"};
-	if (!t->bytes)
+	static const char *const harmless[] = {".inv_freq", ".cos_cached", ".sin_cached",   ".masked_bias",
+					       "_scale",    "scale_inv",   ".scales",       "_scales",
+					       ".qzeros",   ".g_idx",      ".weight_shape", "_zero_point"};
+	if (!t->bytes || strncmp(t->name, "rope_", strlen("rope_")) == 0)
 		return false;
-	/* The causal masks that older programs stored under these names. */
-	if (ends_with(t->name, ".masked_bias") || (ends_with(t->name, ".bias") && t->n_dims > 2))
+	if (ends_with(t->name, ".act.scales")) /* they divide the activations */
+		return true;
+	for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+		if (ends_with(t->name, harmless[i]))
+			return false;
+	if (ends_with(t->name, ".bias") && t->n_dims > 2) /* a mask */
 		return false;
-	if (ends_with(t->name, "bias"))
-		return !is_zero(t);
-	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-		if (ends_with(t->name, parts[i]))
-			return true;
-	return false;
+	return !ends_with(t->name, "bias") || !is_zero(t);
 }
 
-int weights_weigh_unused(struct weights *w, const struct model_config *c, const char *layers,
-			 const char *head, struct why *why)
+int weights_weigh_unused(struct weights *w, const struct model_config *c, const struct weights_place *at,
+			 struct why *why)
 {
-	const size_t head_n = strlen(head);
+	const size_t head_n = strlen(at->head), text_n = at->text ? strlen(at->text) : 0;
 	long beyond = -1;
 	w->n_unused = w->files.n_tensors - w->n_used;
 	for (int i = 0; i < w->files.n_tensors; i++) {
@@ -95,11 +96,13 @@ int weights_weigh_unused(struct weights *w, const struct model_config *c, const 
 		if (w->used[i])
 			continue;
 		w->files.tensor(w->files.at, i, &t);
-		const long layer = layer_of(t.name, layers);
+		const long layer = layer_of(t.name, at->layers);
 		if (layer >= (long)c->n_layers + c->n_predict)
 			beyond = layer > beyond ? layer : beyond;
-		const bool of_head = strncmp(t.name, head, head_n) == 0 && t.name[head_n] == '.';
-		if ((of_head || (layer >= 0 && layer < c->n_layers)) && counts(&t))
+		const bool of_head = strncmp(t.name, at->head, head_n) == 0 && t.name[head_n] == '.';
+		const bool of_text = at->text && strncmp(t.name, at->text, text_n) == 0 &&
+				     strncmp(t.name + text_n, "mtp", 3) != 0;
+		if ((layer < 0 ? of_head || of_text : layer < c->n_layers) && counts(&t))
 			return err_why(why, -ENOTSUP,
 				       "tensor %s has no place in %s: without it the answers would be others "
 				       "than the "
@@ -108,4 +111,21 @@ int weights_weigh_unused(struct weights *w, const struct model_config *c, const 
 	}
 	w->n_beyond = beyond < 0 ? 0 : (int)(beyond + 1 - c->n_layers - c->n_predict);
 	return 0;
+}
+
+void weights_log_unused(const struct model_config *c)
+{
+	const struct quant *q = &c->quant;
+	if (c->unread[0])
+		log_info("weights", "keys of the configuration are not read keys=\"%s\"", c->unread);
+	if (q->own_activations)
+		log_info("weights",
+			 "the checkpoint's activation type is not used method=%s reason=\"activations have "
+			 "the type of --compute\"",
+			 q->name);
+	if (q->own_kv_cache)
+		log_info("weights",
+			 "kv_cache_scheme is not used method=%s reason=\"the cache has the type of "
+			 "--kv-cache-dtype\"",
+			 q->name);
 }

@@ -197,6 +197,25 @@ def test_a_tensor_that_would_change_the_answers_is_not_passed_over(run, tiny, tm
         assert run("inspect", copy_of(model, tmp_path / "zeros", tensors=added(0)), "--no-probe").returncode == 0
 
 
+OF_THE_TEXT = ["apertus", "cohere2", "exaone4", "gemma", "gpt2", "gpt_oss.tf5", "granitemoe", "mellum", "mixtral_fused.tf5",
+               "nemotron", "olmo3", "phi", "qwen2_moe.tf5", "stablelm", "starcoder2", "vl_gemma3_untied.tf5", "vl_qwen3"]
+
+
+@pytest.mark.parametrize("name", OF_THE_TEXT)
+def test_no_family_passes_over_a_tensor_of_the_text(run, tmp_path, name):
+    """Whatever its name: in a layer, beside the layers; also where layers are transposed, stacked or one of several parts."""
+    model = FAMILIES / name
+    if not model.is_dir():
+        pytest.skip("the test data has no families")
+    table = next(t for t in safetensors(model) if t.endswith(("embed_tokens.weight", "wte.weight")))
+    text = table.removesuffix("embed_tokens.weight").removesuffix("wte.weight")
+    layer = text + ("h.1." if table.endswith("wte.weight") else "layers.1.")
+    for i, extra in enumerate([layer + "mlp.alpha", layer + "extra_norm.weight", text + "extra_norm.weight"]):
+        added = copy_of(model, tmp_path / str(i), tensors=lambda t: t.update({extra: ("F32", [1], b"\0\0\x80?")}))
+        refused(run, added, extra, "has no place in")
+        shutil.rmtree(added)
+
+
 # ---------------------------------------------------------------- quantized
 
 @pytest.mark.parametrize("name, file, rename", [

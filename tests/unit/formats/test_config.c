@@ -168,6 +168,10 @@ Test(config, keys_that_are_not_read_are_listed_with_their_values)
 {
 	accepted("{\"use_cache\": true, \"logit_scale\": 0.5, \"mystery\": {\"a\": 1}}");
 	cr_expect_str_eq(c.unread, "logit_scale=0.5 mystery={\"a\":1}");
+	/* Read for other families only, as in transformers. */
+	accepted("{\"sliding_window\": 4, \"n_group\": 2, \"norm_topk_prob\": true, "
+		 "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0, \"alpha\": 3.0}}");
+	cr_expect_str_eq(c.unread, "sliding_window=4 n_group=2 norm_topk_prob=true rope_scaling.alpha=3.0");
 	accepted("{\"use_cache\": true}");
 	cr_expect_str_eq(c.unread, "");
 }
@@ -191,6 +195,10 @@ Test(config, unsupported_options_are_named)
 		"factor of rope type dynamic is missing");
 	refused("{\"architectures\": [\"OPTForCausalLM\"], \"do_layer_norm_before\": false}", -ENOTSUP,
 		"do_layer_norm_before false is not supported for OPTForCausalLM (only true)");
+	refused("{\"architectures\": [\"FalconForCausalLM\"], \"num_ln_in_parallel_attn\": 2}", -ENOTSUP,
+		"num_ln_in_parallel_attn 2 is not supported for FalconForCausalLM (only 1)");
+	refused("{\"architectures\": [\"Qwen3VLMoeForConditionalGeneration\"], \"sliding_window\": 8}",
+		-ENOTSUP, "sliding_window 8 is not supported");
 	refused("{\"torch_dtype\": \"float8_e4m3fn\"}", -ENOTSUP, "torch_dtype float8_e4m3fn");
 	refused("{\"partial_rotary_factor\": 0.5}", -ENOTSUP, "partial_rotary_factor");
 	refused("{\"architectures\": [\"Qwen2ForCausalLM\"], \"use_mrope\": true}", -ENOTSUP, "use_mrope");

@@ -116,8 +116,9 @@ Test(family, the_page_lists_the_table)
 	free(page);
 }
 
-/* Every key of transformers' default config.json is read, required or harmless: a new key is noticed here.
- * tests/golden/make_config_defaults.py writes the configurations. */
+/* Every key of transformers' default config.json is read by the family's row, required or harmless: a new
+ * key is noticed here, and a row that lacks one.  Of a key whose default is null, another value is, or is
+ * refused.  tests/golden/make_config_defaults.py writes the configurations. */
 Test(family, all_keys_of_transformers_defaults_are_known)
 {
 	char dir[] = "/tmp/quern-family-XXXXXX";
@@ -131,6 +132,8 @@ Test(family, all_keys_of_transformers_defaults_are_known)
 	json_object_foreach(all, type, config)
 	{
 		struct model_config c;
+		const char *key;
+		json_t *v;
 		cr_assert_eq(json_dump_file(config, path, 0), 0);
 		const int rc = model_config_load(dir, &c, &why);
 		cr_expect_eq(rc, 0, "%s: %s", type, why.text);
@@ -138,6 +141,19 @@ Test(family, all_keys_of_transformers_defaults_are_known)
 			continue;
 		cr_expect_str_eq(c.unread, "", "%s: %s", type, c.unread);
 		model_config_fini(&c);
+		json_object_foreach(config, key, v)
+		{
+			json_t *other = json_is_null(v) ? json_copy(config) : NULL;
+			if (!other)
+				continue;
+			json_object_set_new(other, key, json_integer(3));
+			cr_assert_eq(json_dump_file(other, path, 0), 0);
+			json_decref(other);
+			if (model_config_load(dir, &c, &why))
+				continue;
+			cr_expect_str_eq(c.unread, "", "%s: %s", type, c.unread);
+			model_config_fini(&c);
+		}
 	}
 	cr_assert_eq(remove(path), 0);
 	cr_assert_eq(remove(dir), 0);
