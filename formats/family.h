@@ -112,6 +112,14 @@ struct family_stack {
 				     * hidden]; or NULL */
 };
 
+/* Names in a layer by which transformers 5 saves a mixture with stacks, if they are not the usual ones. */
+struct family_own {
+	struct family_stack stack; /* empty: mlp.experts.gate_up_proj and down_proj */
+	const char *router;        /* "mlp.gate"; NULL: `router` of the family in "mlp" */
+	const char *choice;        /* NULL: `choice` of the family in "mlp" */
+	const char *shared;        /* NULL: `shared` of the family */
+};
+
 enum family_normalize { NORMALIZE_BY_KEY, NORMALIZE_ALWAYS, NORMALIZE_NEVER };
 
 /* Keys of config.json for a mixture of experts, and tensor names within a layer. */
@@ -121,7 +129,8 @@ struct family_experts {
 	const char *names[3];            /* names of gate, up and down in an expert */
 	const char *router;              /* name in the module in place of "gate"; or NULL */
 	const char *choice;              /* name there of a bias that affects only the choice; NULL: none */
-	struct family_stack stack;       /* in place of mlp.experts.gate_up_proj and down_proj; or empty */
+	struct family_stack stack;       /* in which the family's own files have them; or empty */
+	struct family_own own;           /* for files of transformers 5 with stacks */
 	bool mxfp4;                      /* the stacks may be in MXFP4, as in gpt-oss */
 	bool bias;                       /* the router and the experts have biases */
 	const char *shared;              /* "mlp.shared_expert", or NULL */
@@ -163,6 +172,7 @@ struct family_gguf {
 struct family {
 	const char *arch, *type;        /* "Qwen3ForCausalLM", "qwen3" */
 	const char *also[6];            /* other architectures and model types with the same text part */
+	const char *as;                 /* the files may have the names of this architecture's; or NULL */
 	const char *models;             /* names of its models, for docs/MODELS.md */
 	const struct family_gguf *gguf; /* NULL: its GGUF files are not read */
 	const char *file;     /* other kind of file whose models are of the family: "ak48"; or NULL */

@@ -773,6 +773,7 @@ const struct family family_dense[] = {
 	{.arch = "ExaoneForCausalLM",
 	 .type = "exaone",
 	 .also = {"LlamaForCausalLM"},
+	 .as = "LlamaForCausalLM",
 	 .models = "EXAONE 3, 3.5, Deep",
 	 .when = "{\"model_type\": \"exaone\"}",
 	 .defaults = "{\"layer_norm_epsilon\": 1e-5, \"num_key_value_heads\": 8, \"rope_theta\": 5e5, "

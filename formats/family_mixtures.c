@@ -77,6 +77,7 @@ static const struct family_experts exaone_experts = {
 	.score = SCORE_SIGMOID,
 	.groups = true,
 	.scaled = true,
+	.own = {.choice = "mlp.gate.e_score_correction_bias"},
 };
 static const struct family_experts hy_v3_experts = {
 	.n = "num_experts",
@@ -90,6 +91,9 @@ static const struct family_experts hy_v3_experts = {
 	.normalize = NORMALIZE_ALWAYS,
 	.score = SCORE_SIGMOID,
 	.scaled = true,
+	.own = {.router = "mlp.gate",
+		.choice = "mlp.e_score_correction_bias",
+		.shared = "mlp.shared_experts"},
 };
 static const struct family_experts granite_experts = {
 	.n = "num_local_experts",
@@ -98,6 +102,9 @@ static const struct family_experts granite_experts = {
 	.router = "router.layer",
 	.stack = {"block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"},
 	.normalize = NORMALIZE_ALWAYS, /* equals a softmax over the chosen experts only */
+	.own = {.stack = {.gate_up = "block_sparse_moe.experts.gate_up_proj",
+			  .down = "block_sparse_moe.experts.down_proj"},
+		.router = "block_sparse_moe.router"},
 };
 static const struct family_experts granite_swa_experts = {
 	.n = "num_local_experts",
@@ -117,6 +124,9 @@ static const struct family_experts granite_shared_experts = {
 	.shared_names = {NULL, "input_linear", "output_linear"},
 	.shared_size = "shared_intermediate_size",
 	.normalize = NORMALIZE_ALWAYS,
+	.own = {.stack = {.gate_up = "block_sparse_moe.experts.gate_up_proj",
+			  .down = "block_sparse_moe.experts.down_proj"},
+		.router = "block_sparse_moe.router"},
 };
 static const struct family_experts hunyuan_experts = {
 	.n = "num_experts",
@@ -148,6 +158,7 @@ static const struct family_experts ernie_experts = {
 	.first_dense = true,
 	.steps = true,
 	.normalize = NORMALIZE_ALWAYS,
+	.own = {.choice = "mlp.gate.moe_statics.e_score_correction_bias"},
 };
 
 static const struct family_experts sarvam_experts = {
@@ -293,6 +304,7 @@ const struct family family_mixtures[] = {
 	{.arch = "SarvamMoEForCausalLM",
 	 .type = "sarvam_moe",
 	 .also = {"Glm4MoeForCausalLM"},
+	 .as = "Glm4MoeForCausalLM",
 	 .models = "Sarvam",
 	 .when = "{\"model_type\": \"sarvam_moe\"}",
 	 .defaults = "{\"num_key_value_heads\": 4, \"head_dim\": 64, \"rope_theta\": 8e6, "

@@ -120,7 +120,7 @@ static int find_stored(const struct finder *f, const char *module, int n, int k,
 		       struct weights_linear *l)
 {
 	int rc;
-	if (!f->c->family->transposed || quant_has(f->files, module))
+	if (!f->family->transposed || quant_has(f->files, module))
 		return finder_linear(f, module, n, k, bias, l);
 	if ((rc = finder_linear(f, module, k, n, false, l)))
 		return rc;
@@ -144,7 +144,7 @@ static int find_stored(const struct finder *f, const char *module, int n, int k,
 static int find_own_o_bias(const struct finder *f, const char *prefix, struct weights_layer *l)
 {
 	char name[160];
-	snprintf(name, sizeof name, "%s%s", prefix, f->c->family->own_o_bias ? f->c->family->own_o_bias : "");
+	snprintf(name, sizeof name, "%s%s", prefix, f->family->own_o_bias ? f->family->own_o_bias : "");
 	return safetensors_find(f->files, name) ? finder_vec(f, name, 0, f->c->hidden, &l->o.bias) : 0;
 }
 
@@ -244,12 +244,12 @@ static int find_qk_norm(const struct finder *f, const char *prefix, enum family_
 {
 	const struct model_config *c = f->c;
 	char name[128];
-	snprintf(name, sizeof name, "%s%s", prefix, family_name(c->family, part));
+	snprintf(name, sizeof name, "%s%s", prefix, family_name(f->family, part));
 	if (!c->qk_norm_bias)
 		bias = NULL;
 	if (c->qk_norm == QK_NORM_EACH)
 		return find_norm_of_heads(f, name, heads, dim, to, bias);
-	return find_norm(f, name, dim * (c->qk_norm == QK_NORM_ROWS ? heads : 1), c->family->qk_norm_plain,
+	return find_norm(f, name, dim * (c->qk_norm == QK_NORM_ROWS ? heads : 1), f->family->qk_norm_plain,
 			 to, bias);
 }
 
@@ -266,11 +266,11 @@ static int find_norms(const struct finder *f, const char *prefix, const struct c
 	char name[128];
 	int rc = 0;
 	for (int j = 0; !rc && j < NORMS; j++) {
-		const char *module = c->family->norms[j];
+		const char *module = f->family->norms[j];
 		if (!module || (j == NORM_FFN && c->block == BLOCK_PARALLEL))
 			continue;
 		snprintf(name, sizeof name, "%s%s", prefix, module);
-		rc = find_norm(f, name, c->hidden, c->family->norm_plain, norms[j].to,
+		rc = find_norm(f, name, c->hidden, f->family->norm_plain, norms[j].to,
 			       c->norm_bias ? norms[j].bias : NULL);
 	}
 	if (rc || !c->qk_norm ||
@@ -336,10 +336,11 @@ static void copy_rows(const struct finder *f, const struct weights_linear *whole
 }
 
 /* Return the row of the stored q, k and v that is row i of q (which 0), k (1) or v (2). */
-static int row_of_qkv(const struct model_config *c, int which, int i)
+static int row_of_qkv(const struct finder *f, int which, int i)
 {
+	const struct model_config *c = f->c;
 	const int d = c->head_dim, group = c->n_heads / c->n_kv_heads, head = i / d;
-	if (c->family->qkv == QKV_BY_GROUP) {
+	if (f->family->qkv == QKV_BY_GROUP) {
 		const int first = (which ? head : head / group) * (group + 2);
 		return (first + (which ? group + which - 1 : head % group)) * d + i % d;
 	}
@@ -363,7 +364,7 @@ static int find_packed_qkv(const struct finder *f, const char *module, const str
 	for (int i = 0; !rc && i < 3; i++) {
 		int *rows = xcalloc((size_t)pieces[i].n, sizeof *rows);
 		for (int j = 0; j < pieces[i].n; j++)
-			rows[j] = row_of_qkv(c, i, j);
+			rows[j] = row_of_qkv(f, i, j);
 		copy_rows(f, &whole, rows, pieces[i].n, pieces[i].to);
 		free(rows);
 	}
@@ -374,23 +375,27 @@ static int find_packed_qkv(const struct finder *f, const char *module, const str
 static int find_whole(const struct finder *f, const char *module, const struct piece *pieces, int n,
 		      bool bias)
 {
-	return n == 3 && f->c->family->qkv != QKV_SIDE_BY_SIDE ? find_packed_qkv(f, module, pieces, bias)
-							       : find_fused(f, module, pieces, n, bias);
+	return n == 3 && f->family->qkv != QKV_SIDE_BY_SIDE ? find_packed_qkv(f, module, pieces, bias)
+							    : find_fused(f, module, pieces, n, bias);
 }
 
 static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct model_config *c = f->c;
-	const struct family *family = c->family;
+	const struct family *family = f->family;
 	const bool sparse = c->layers[i].sparse;
 	const int inter = c->layers[i].inter;
 	const struct family_experts *x = sparse ? family->experts : NULL;
 	static const char *const usual[] = {"gate_proj", "up_proj", "down_proj"};
 	const int q = c->layers[i].heads * c->layers[i].dim, kv = c->layers[i].kv_heads * c->layers[i].dim;
-	char ffn[3][96], gate_up[96];
+	char ffn[3][96], gate_up[96], prefix[64], name[160];
+	snprintf(prefix, sizeof prefix, "%s%s.%d.", f->prefix, family_name(family, PART_LAYERS), i);
+	struct family_stack stack;
+	const struct family_own *own = x ? finder_own(f, prefix, &stack) : NULL;
+	const char *const shared = own && own->shared ? own->shared : x ? x->shared : NULL;
 	for (int j = 0; j < 3; j++)
 		if (x)
-			snprintf(ffn[j], sizeof ffn[j], "%s.%s", x->shared ? x->shared : "",
+			snprintf(ffn[j], sizeof ffn[j], "%s.%s", shared ? shared : "",
 				 x->shared_names[1] ? x->shared_names[j] ? x->shared_names[j] : ""
 						    : usual[j]);
 		else
@@ -423,8 +428,6 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 		{gate_up, {{inter, &l->gate}, {inter, &l->up}}, 2, c->mlp_bias},
 	};
 	const size_t n_fused = inter && one && !c->ffn_plain ? 2 : 1;
-	char prefix[64], name[160];
-	snprintf(prefix, sizeof prefix, "%s%s.%d.", f->prefix, family_name(family, PART_LAYERS), i);
 	int rc = find_norms(f, prefix, &c->layers[i], l);
 	if (!rc && c->act == ACT_XIELU)
 		rc = find_act_args(f, prefix, l);
@@ -493,7 +496,7 @@ static int find_head(struct finder *f)
 	static const char *const prefixes[] = {"", "language_model.", "model.language_model.", "model."};
 	const struct model_config *c = f->c;
 	char name[96];
-	const char *const module = family_name(c->family, PART_HEAD);
+	const char *const module = family_name(f->family, PART_HEAD);
 	const bool there = find_module(f, prefixes, 4, module, f->head, sizeof f->head, NULL) ||
 			   find_module(f, prefixes, 4, "lm_head", f->head, sizeof f->head, NULL);
 	if (!there)
@@ -512,13 +515,23 @@ static int find_head(struct finder *f)
 }
 
 /* The last two are for the text part of a larger model. */
-static bool find_prefix(struct finder *f)
+static bool find_prefix_of(struct finder *f, const struct family *family)
 {
-	const struct family *family = f->c->family;
 	const char *const prefixes[] = {family->prefix ? family->prefix : "model.", "model.", "",
 					"language_model.model.", "model.language_model."};
 	char name[96];
+	f->family = family;
 	return find_module(f, prefixes, 5, family_name(family, PART_EMBED), name, sizeof name, &f->prefix);
+}
+
+/* Find the prefix of the names, and the family whose names they are. */
+static bool find_prefix(struct finder *f)
+{
+	const struct family *family = f->c->family;
+	if (find_prefix_of(f, family) || (family->as && find_prefix_of(f, family_find(family->as, NULL))))
+		return true;
+	f->family = family;
+	return false;
 }
 
 int hf_weights_check_names(const char *dir, const struct model_config *c, const char *model_type,
@@ -544,8 +557,8 @@ int hf_weights_check_names(const char *dir, const struct model_config *c, const 
 static void make_positions(const struct finder *f)
 {
 	const struct model_config *c = f->c;
-	const int skip = c->family->position_offset, half = c->hidden / 2;
-	const float by = (float)(half - (c->family->sines == SINES_CLOSED));
+	const int skip = f->family->position_offset, half = c->hidden / 2;
+	const float by = (float)(half - (f->family->sines == SINES_CLOSED));
 	float *all = weights_own(f->w, xcalloc((size_t)c->max_position * (size_t)c->hidden, sizeof *all));
 	for (int p = 0; p < c->max_position; p++)
 		for (int i = 0; i < half; i++) {
@@ -564,12 +577,12 @@ static int find_positions(const struct finder *f)
 	char name[96];
 	if (!c->learned)
 		return 0;
-	if (c->family->sines) {
+	if (f->family->sines) {
 		make_positions(f);
 		return 0;
 	}
-	snprintf(name, sizeof name, "%s%s.weight", f->prefix, family_name(c->family, PART_POSITIONS));
-	const int skip = c->family->position_offset;
+	snprintf(name, sizeof name, "%s%s.weight", f->prefix, family_name(f->family, PART_POSITIONS));
+	const int skip = f->family->position_offset;
 	const int rc = finder_vec(f, name, c->max_position + skip, c->hidden, &f->w->positions);
 	if (rc)
 		return rc;
@@ -583,7 +596,7 @@ static int find_positions(const struct finder *f)
 /* Find the norm of the embedded rows and the final norm, if the family has them. */
 static int find_end_norms(const struct finder *f)
 {
-	const struct family *family = f->c->family;
+	const struct family *family = f->family;
 	const struct {
 		const char *name;
 		struct weights_vec *to, *bias;
@@ -610,12 +623,12 @@ static int find_all(struct finder *f)
 	int rc = 0;
 	if (!find_prefix(f))
 		return err_why(f->why, -ENOENT, "tensor %s%s.weight is missing",
-			       c->family->prefix ? c->family->prefix : "model.",
-			       family_name(c->family, PART_EMBED));
+			       f->family->prefix ? f->family->prefix : "model.",
+			       family_name(f->family, PART_EMBED));
 	if ((int64_t)c->n_vocab * c->hidden > INT32_MAX)
 		return err_why(f->why, -ENOTSUP, "an embedding of %d x %d values is too large", c->n_vocab,
 			       c->hidden);
-	snprintf(name, sizeof name, "%s%s.weight", f->prefix, family_name(c->family, PART_EMBED));
+	snprintf(name, sizeof name, "%s%s.weight", f->prefix, family_name(f->family, PART_EMBED));
 	if ((rc = finder_vec(f, name, c->n_vocab, c->hidden, &w->embed)))
 		return rc;
 	if ((rc = find_end_norms(f)) || (rc = find_head(f)) || (rc = find_positions(f)))
@@ -626,9 +639,9 @@ static int find_all(struct finder *f)
 		return rc;
 	/* Other parts of a model may have names with the usual prefix, and any name if there is no prefix. */
 	char text[96];
-	snprintf(name, sizeof name, "%s%s.", f->prefix, family_name(c->family, PART_LAYERS));
+	snprintf(name, sizeof name, "%s%s.", f->prefix, family_name(f->family, PART_LAYERS));
 	snprintf(text, sizeof text, "%s%s", f->prefix,
-		 *f->prefix ? "" : family_name(c->family, PART_FINAL_NORM));
+		 *f->prefix ? "" : family_name(f->family, PART_FINAL_NORM));
 	const bool mixed = c->text_only && !strstr(f->prefix, "language_model.");
 	return weights_weigh_unused(
 		w, c, &(struct weights_place){.layers = name, .head = f->head, .text = mixed ? NULL : text},
@@ -679,18 +692,4 @@ int hf_weights_open(const char *dir, const struct model_config *c, struct weight
 fail:
 	weights_close(w);
 	return rc;
-}
-
-void weights_close(struct weights *w)
-{
-	if (!w)
-		return;
-	if (w->files.at)
-		w->files.close(w->files.at);
-	for (int i = 0; i < w->n_owned; i++)
-		free(w->owned[i]);
-	free(w->owned);
-	free(w->used);
-	free(w->layers);
-	free(w);
 }

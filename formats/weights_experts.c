@@ -111,7 +111,7 @@ static void take_fused(const struct finder *f, const struct fused *from, int e, 
 static int find_mxfp4_experts(const struct finder *f, const char *prefix, struct weights_layer *l)
 {
 	const int h = f->c->hidden, inter = f->c->experts.intermediate;
-	const struct family_stack *stack = &f->c->family->experts->stack;
+	const struct family_stack *stack = &f->family->experts->stack;
 	struct fused gateup = {.n = inter, .k = h, .step = 2}, down = {.n = h, .k = inter, .step = 1};
 	int rc = find_fused_experts(f, prefix, stack->gate_up, &gateup);
 	if (rc || (rc = find_fused_experts(f, prefix, stack->down, &down)))
@@ -227,7 +227,7 @@ static int find_float_experts(const struct finder *f, const char *prefix, const 
 static int find_expert(const struct finder *f, const char *prefix, int e, struct weights_expert *x)
 {
 	const struct model_config *c = f->c;
-	const struct family_experts *names = c->family->experts;
+	const struct family_experts *names = f->family->experts;
 	struct weights_linear *to[] = {&x->gate, &x->up, &x->down};
 	char name[128];
 	int rc = 0;
@@ -240,30 +240,51 @@ static int find_expert(const struct finder *f, const char *prefix, int e, struct
 	return rc;
 }
 
-/* Stacks as transformers 5 saves them, for families that have none of their own. */
-static const struct family_stack usual_stack = {.gate_up = "mlp.experts.gate_up_proj",
-						.down = "mlp.experts.down_proj"};
+static const struct st_tensor *in_layer(const struct finder *f, const char *prefix, const char *name)
+{
+	char whole[160];
+	snprintf(whole, sizeof whole, "%s%s", prefix, name);
+	return safetensors_find(f->files, whole);
+}
+
+const struct family_own *finder_own(const struct finder *f, const char *prefix, struct family_stack *stack)
+{
+	const struct family_experts *x = f->family->experts;
+	const bool named = x->own.stack.gate_up != NULL;
+	const char *const gate_up = named ? x->own.stack.gate_up : "mlp.experts.gate_up_proj";
+	*stack = x->stack;
+	if (!in_layer(f, prefix, gate_up))
+		return NULL;
+	stack->gate_up = gate_up;
+	stack->down = named ? x->own.stack.down : "mlp.experts.down_proj";
+	stack->flat_up = NULL;
+	return &x->own;
+}
 
 /* Find all tensors of a mixture except the shared expert. */
 int finder_experts(const struct finder *f, const char *prefix, struct weights_layer *l)
 {
 	const struct config_experts *x = &f->c->experts;
-	const struct family_experts *names = f->c->family->experts;
-	const struct family_stack *stack = names->stack.gate_up ? &names->stack : &usual_stack;
+	const struct family_experts *names = f->family->experts;
+	struct family_stack stack;
+	const struct family_own *own = finder_own(f, prefix, &stack);
+	const char *const module = own ? "mlp" : names->module;
+	const struct st_tensor *const stored = stack.gate_up ? in_layer(f, prefix, stack.gate_up) : NULL;
 	char name[160];
-	snprintf(name, sizeof name, "%s%s", prefix, stack->gate_up);
-	const struct st_tensor *gate_up = safetensors_find(f->files, name);
-	const bool stacked = gate_up != NULL;
-	struct family_stack found = *stack;
 	/* Some vision models have these stacks by input; the shape tells. */
-	if (stacked && stack == &usual_stack)
-		found.by_input = gate_up->n_dims == 3 && gate_up->shape[1] == f->c->hidden &&
-				 f->c->hidden != 2 * x->intermediate;
-	const char *module = stacked && stack == &usual_stack ? "mlp" : names->module;
-	snprintf(name, sizeof name, "%s%s.%s", prefix, module, names->router ? names->router : "gate");
+	stack.by_input |= own && stored->n_dims == 3 && stored->shape[1] == f->c->hidden &&
+			  f->c->hidden != 2 * x->intermediate;
+	if (own && own->router)
+		snprintf(name, sizeof name, "%s%s", prefix, own->router);
+	else
+		snprintf(name, sizeof name, "%s%s.%s", prefix, module,
+			 names->router ? names->router : "gate");
 	int rc = find_router(f, name, x->n, &l->router);
 	if (!rc && x->choice_bias) {
-		snprintf(name, sizeof name, "%s%s.%s", prefix, module, names->choice);
+		if (own && own->choice)
+			snprintf(name, sizeof name, "%s%s", prefix, own->choice);
+		else
+			snprintf(name, sizeof name, "%s%s.%s", prefix, module, names->choice);
 		const struct st_tensor *t = safetensors_find(f->files, name);
 		rc = finder_vec(f, name, t && t->n_dims == 2, x->n, &l->choice_bias);
 	}
@@ -273,10 +294,10 @@ int finder_experts(const struct finder *f, const char *prefix, struct weights_la
 	}
 	l->experts = weights_own(f->w, xcalloc((size_t)x->n, sizeof *l->experts));
 	l->n_experts = x->n;
-	if (!rc && stacked && found.flat_up)
-		return find_flat_experts(f, prefix, &found, l);
-	if (!rc && stacked)
-		return find_float_experts(f, prefix, &found, l);
+	if (!rc && stored && stack.flat_up)
+		return find_flat_experts(f, prefix, &stack, l);
+	if (!rc && (stored || !names->names[0])) /* without names of single experts, stacks are needed */
+		return find_float_experts(f, prefix, &stack, l);
 	if (!rc && names->mxfp4)
 		return find_mxfp4_experts(f, prefix, l);
 	for (int e = 0; !rc && e < x->n; e++)

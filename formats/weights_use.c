@@ -1,4 +1,5 @@
-/* weights_use.c - marks the tensors that a decoder uses, and refuses those that it may not leave out. */
+/* weights_use.c - the tensors of a decoder in use: walks over them, marks them, refuses those that it may not leave
+ * out, and frees all. */
 #include "formats/weights.h"
 
 #include "base/alloc.h"
@@ -7,6 +8,20 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+void weights_close(struct weights *w)
+{
+	if (!w)
+		return;
+	if (w->files.at)
+		w->files.close(w->files.at);
+	for (int i = 0; i < w->n_owned; i++)
+		free(w->owned[i]);
+	free(w->owned);
+	free(w->used);
+	free(w->layers);
+	free(w);
+}
 
 void weights_each(const struct weights *w, void (*f)(void *ctx, const struct weights_linear *l, bool head),
 		  void *ctx)

@@ -170,6 +170,102 @@ def test_experts_in_one_tensor_are_those_of_their_own(start, tiny, tmp_path, nam
     assert tokens(start, copy_of(tiny(name), tmp_path / "stacked", tensors=stacked)) == tokens(start, tiny(name))
 
 
+MIXTURE = {"hidden_size": 64, "intermediate_size": 32, "moe_intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+           "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "max_position_embeddings": 256, "tie_word_embeddings": False,
+           "num_experts_per_tok": 2, "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2}
+CHOICE = "mlp.gate.e_score_correction_bias"
+# Of each family: keys, tensors that transformers 5 saves by its own names, and the names that the family has in their place.
+OWN = {
+    "HYV3ForCausalLM": ({"num_experts": 4, "num_shared_experts": 1, "first_k_dense_replace": 0},
+                        ["norms", "mlp.gate", "shared", "mlp.e_score_correction_bias"],
+                        {"mlp.gate.": "mlp.router.gate.", "e_score_correction_bias": "expert_bias", "shared_experts": "shared_mlp"}),
+    "Ernie4_5_MoeForCausalLM": ({"moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1, "moe_layer_start_index": 0},
+                                ["mlp.gate", "shared", "mlp.gate.moe_statics.e_score_correction_bias"],
+                                {"mlp.gate.moe_statics": "mlp.moe_statics"}),
+    "ExaoneMoeForCausalLM": ({"num_experts": 4, "num_shared_experts": 1, "first_k_dense_replace": 0, "sliding_window": None},
+                             ["norms", "mlp.gate", "shared", CHOICE], {CHOICE: "mlp.e_score_correction_bias"}),
+    "Glm4MoeForCausalLM": ({"model_type": "sarvam_moe", "num_experts": 4, "first_k_dense_replace": 0},
+                           ["norms", "mlp.gate", "shared", CHOICE],
+                           {"embed_tokens": "word_embeddings", "self_attn.o_proj": "attention.dense", CHOICE: "mlp.gate.expert_bias",
+                            "self_attn.q_norm": "attention.query_layernorm", "self_attn.k_norm": "attention.key_layernorm",
+                            "self_attn.qkv": "attention.query_key_value"}),
+    "GraniteMoeForCausalLM": ({"num_local_experts": 4}, ["block_sparse_moe.router"],
+                              {"router.weight": "router.layer.weight", "experts.gate_up_proj": "input_linear.weight",
+                               "experts.down_proj": "output_linear.weight"}),
+}
+
+
+def own_tensors(arch, extra):
+    rng, out = np.random.default_rng(7), {}
+
+    def put(name, *shape):
+        values = rng.standard_normal(shape) * (0.3 if len(shape) > 1 else 0.1) + (name.endswith("norm.weight"))
+        out[name] = ("F32", list(shape), values.astype(np.float32).tobytes())
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        put(name, 512, 64)
+    put("model.norm.weight", 64)
+    for at in ("model.layers.0.", "model.layers.1."):
+        module = "block_sparse_moe" if arch.startswith("Granite") else "mlp"
+        put(at + "input_layernorm.weight", 64)
+        put(at + "post_attention_layernorm.weight", 64)
+        for part, rows in {"q": 64, "k": 32, "v": 32, "o": 64}.items():
+            put(f"{at}self_attn.{part}_proj.weight", rows, 64)
+        put(f"{at}{module}.experts.gate_up_proj", 4, 64, 64)
+        put(f"{at}{module}.experts.down_proj", 4, 64, 32)
+        for name in extra:
+            if name == "norms":
+                put(at + "self_attn.q_norm.weight", 16)
+                put(at + "self_attn.k_norm.weight", 16)
+            elif name == "shared":
+                for part, shape in {"gate": (32, 64), "up": (32, 64), "down": (64, 32)}.items():
+                    put(f"{at}mlp.shared_experts.{part}_proj.weight", *shape)
+            elif name.endswith("bias"):
+                put(at + name, 4)
+            else:
+                put(at + name + ".weight", 4, 64)
+    return out
+
+
+def family_tensors(arch, own, renamed):
+    """The same tensors by the family's names: experts and q, k, v apart or together, as it has them."""
+    out = {}
+    for name, (kind, shape, raw) in own.items():
+        stack = ".experts." in name and "GraniteMoe" not in arch
+        parts = {name: (kind, shape, raw)}
+        if stack:
+            ours = ["gate_proj", "up_proj"] if "gate_up" in name else ["down_proj"]
+            rows, each = shape[1] // len(ours), len(raw) // shape[0] // len(ours)
+            parts = {f"{name.partition('.experts.')[0]}.experts.{i // len(ours)}.{ours[i % len(ours)]}.weight":
+                     (kind, [rows, shape[2]], raw[i * each:(i + 1) * each]) for i in range(shape[0] * len(ours))}
+        elif "self_attn.qkv" in renamed and name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            if not name.endswith("q_proj.weight"):
+                continue
+            three = [own[name.replace("q_proj", p)] for p in ("q_proj", "k_proj", "v_proj")]
+            parts = {name.replace("q_proj", "qkv"): (kind, [128, 64], b"".join(t[2] for t in three))}
+        for key, value in parts.items():
+            for old, new in renamed.items():
+                key = key.replace(old, new)
+            out[key] = value
+    return out
+
+
+@pytest.mark.parametrize("arch", OWN)
+def test_a_mixture_by_transformers_own_names_is_that_by_the_family_s(start, tiny, tmp_path, arch):
+    keys, extra, renamed = OWN[arch]
+    own = own_tensors(arch, extra)
+
+    def model(folder, tensors):
+        def config(c):
+            c.clear()
+            c.update(MIXTURE, architectures=[arch], **keys)
+
+        def all_tensors(t):
+            t.clear()
+            t.update(tensors)
+        return copy_of(tiny("qwen3-moe"), tmp_path / folder, config, all_tensors)
+    assert tokens(start, model("own", own)) == tokens(start, model("family", family_tensors(arch, own, renamed)))
+
+
 # ---------------------------------------------------------------- tensors that are left over
 
 @pytest.mark.parametrize("name, counts", [
