@@ -158,15 +158,18 @@ struct family_gguf {
 	bool window;              /* attention.sliding_window is used */
 	int default_window;       /* without that key; 0: none */
 	int every;                /* layers every, 2 every, .. (from 1) have no window; 0: all have it */
-	int no_rope;        /* layers no_rope, 2 no_rope, .. (from 1) have no rotation; 0: all have it */
-	int large_layers;   /* number of layers of the size with scores scaled by hidden / heads */
-	double caps[2];     /* soft caps of scores and logits without keys */
-	double local_theta; /* RoPE base of layers with a window; 0: the same as in other layers */
-	bool normalize;     /* without a key, the weights of a row's experts are divided by their sum */
-	bool yarn_exact;    /* yarn_truncate is false */
-	bool factors;       /* factors of embedding, scores, residual stream and logits have keys */
-	bool longrope;      /* rope_factors_short and rope_factors_long are read */
-	bool rstrip;        /* readers let added tokens take the white space after them */
+	int no_rope;         /* layers no_rope, 2 no_rope, .. (from 1) have no rotation; 0: all have it */
+	int large_layers;    /* number of layers of the size with scores scaled by hidden / heads */
+	double caps[2];      /* soft caps of scores and logits without keys */
+	double local_theta;  /* RoPE base of layers with a window; 0: the same as in other layers */
+	bool normalize;      /* without a key, the weights of a row's experts are divided by their sum */
+	bool yarn_exact;     /* yarn_truncate is false */
+	bool factors;        /* factors of embedding, scores, residual stream and logits have keys */
+	bool logit_factor;   /* logit_scale multiplies the logits; with `factors` it divides them */
+	bool parallel;       /* use_parallel_residual says whether attention and FFN are side by side */
+	enum config_act act; /* activation of the feed-forward layer, of families without `embed` */
+	bool longrope;       /* rope_factors_short and rope_factors_long are read */
+	bool rstrip;         /* readers let added tokens take the white space after them */
 };
 
 struct family {

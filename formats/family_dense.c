@@ -35,6 +35,25 @@ static const struct family_gguf gguf_gemma3 = {.name = "gemma3",
 					       .every = 6,
 					       .large_layers = 62,
 					       .local_theta = 10000};
+static const struct family_gguf gguf_gemma = {.name = "gemma", .norms = GGUF_PRE};
+static const struct family_gguf gguf_exaone4 = {
+	.name = "exaone4",
+	.norms = {[NORM_ATTN_POST] = "post_attention_norm", [NORM_FFN_POST] = "post_ffw_norm"},
+	.window = true,
+	.every = 4};
+static const struct family_gguf gguf_command_r = {
+	.name = "command-r", .norms = {[NORM_ATTN] = "attn_norm"}, .logit_factor = true};
+static const struct family_gguf gguf_cohere2 = {.name = "cohere2",
+						.norms = {[NORM_ATTN] = "attn_norm"},
+						.window = true,
+						.every = 4,
+						.logit_factor = true};
+static const struct family_gguf gguf_stablelm = {.name = "stablelm", .norms = GGUF_PRE, .parallel = true};
+static const struct family_gguf gguf_starcoder2 = {
+	.name = "starcoder2", .norms = GGUF_PRE, .act = ACT_GELU_TANH};
+static const struct family_gguf gguf_nemotron = {.name = "nemotron", .norms = GGUF_PRE, .act = ACT_RELU2};
+static const struct family_gguf gguf_phi2 = {
+	.name = "phi2", .norms = {[NORM_ATTN] = "attn_norm"}, .act = ACT_GELU_TANH};
 /* Keys and names of GPT-2 that many models share. */
 #define GPT_KEYS                                                                                             \
 	{"hidden_size", "n_embd"}, {"num_attention_heads", "n_head"}, {"num_hidden_layers", "n_layer"},      \
@@ -215,6 +234,7 @@ const struct family family_dense[] = {
 	{.arch = "GemmaForCausalLM",
 	 .type = "gemma",
 	 .models = "Gemma",
+	 .gguf = &gguf_gemma,
 	 .defaults = "{\"vocab_size\": 256000, \"hidden_size\": 3072, \"intermediate_size\": 24576, "
 		     "\"num_hidden_layers\": 28, \"num_attention_heads\": 16, \"num_key_value_heads\": 16, "
 		     "\"head_dim\": 256, \"max_position_embeddings\": 8192, \"tie_word_embeddings\": true, "
@@ -356,6 +376,7 @@ const struct family family_dense[] = {
 	{.arch = "Exaone4ForCausalLM",
 	 .type = "exaone4",
 	 .models = "EXAONE 4",
+	 .gguf = &gguf_exaone4,
 	 .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048, \"sliding_window\": 4096, "
 		     "\"sliding_window_pattern\": 4}",
 	 .norms = POST_NORMS,
@@ -365,6 +386,7 @@ const struct family family_dense[] = {
 	{.arch = "CohereForCausalLM",
 	 .type = "cohere",
 	 .models = "Command R",
+	 .gguf = &gguf_command_r,
 	 .defaults = "{\"layer_norm_eps\": 1e-5, \"logit_scale\": 0.0625, \"rope_theta\": 5e5, "
 		     "\"max_position_embeddings\": 8192, \"tie_word_embeddings\": true, "
 		     "\"use_qk_norm\": false}",
@@ -381,6 +403,7 @@ const struct family family_dense[] = {
 	{.arch = "Cohere2ForCausalLM",
 	 .type = "cohere2",
 	 .models = "Command R7B, Command A, Aya",
+	 .gguf = &gguf_cohere2,
 	 .defaults = "{\"layer_norm_eps\": 1e-5, \"logit_scale\": 0.0625, \"sliding_window\": 4096, "
 		     "\"sliding_window_pattern\": 4, \"max_position_embeddings\": 8192, "
 		     "\"tie_word_embeddings\": true}",
@@ -396,6 +419,7 @@ const struct family family_dense[] = {
 	{.arch = "StableLmForCausalLM",
 	 .type = "stablelm",
 	 .models = "StableLM 2",
+	 .gguf = &gguf_stablelm,
 	 .defaults = "{\"layer_norm_eps\": 1e-5, \"partial_rotary_factor\": 0.25, \"qk_layernorm\": false, "
 		     "\"use_parallel_residual\": false, \"use_qkv_bias\": false}",
 	 .keys = {{"rms_norm_eps", "layer_norm_eps"},
@@ -413,6 +437,7 @@ const struct family family_dense[] = {
 	{.arch = "Starcoder2ForCausalLM",
 	 .type = "starcoder2",
 	 .models = "StarCoder 2",
+	 .gguf = &gguf_starcoder2,
 	 .defaults = "{\"norm_epsilon\": 1e-5, \"num_key_value_heads\": 2, \"use_bias\": true, "
 		     "\"hidden_act\": \"gelu_pytorch_tanh\", \"tie_word_embeddings\": true}",
 	 .keys = {{"rms_norm_eps", "norm_epsilon"}, {"attention_bias", "use_bias"}, {"mlp_bias", "use_bias"}},
@@ -428,6 +453,7 @@ const struct family family_dense[] = {
 	{.arch = "NemotronForCausalLM",
 	 .type = "nemotron",
 	 .models = "Nemotron 4, Minitron",
+	 .gguf = &gguf_nemotron,
 	 .defaults = "{\"norm_eps\": 1e-5, \"hidden_act\": \"relu2\", \"partial_rotary_factor\": 0.5}",
 	 .keys = {{"rms_norm_eps", "norm_eps"}},
 	 .norms = PRE_NORMS,
@@ -484,6 +510,7 @@ const struct family family_dense[] = {
 	{.arch = "PhiForCausalLM",
 	 .type = "phi",
 	 .models = "Phi-1, Phi-1.5, Phi-2",
+	 .gguf = &gguf_phi2,
 	 .defaults = "{\"layer_norm_eps\": 1e-5, \"hidden_act\": \"gelu_new\", "
 		     "\"partial_rotary_factor\": 0.5, \"qk_layernorm\": false, "
 		     "\"max_position_embeddings\": 2048}",

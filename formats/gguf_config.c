@@ -153,10 +153,35 @@ static int read_shape(const struct reader *r, struct model_config *c)
 			    "other than attention.key_length is not supported");
 	if (c->head_dim < 2 || c->head_dim % 2)
 		return fail(r, -EINVAL, "attention.key_length", "must be even");
-	if ((rc = get_num(r, "attention.layer_norm_rms_epsilon", 0, 1, &eps)))
+	if ((rc = get_num(r,
+			  r->family->norm == CONFIG_NORM_LAYER ? "attention.layer_norm_epsilon"
+							       : "attention.layer_norm_rms_epsilon",
+			  0, 1, &eps)))
 		return rc;
 	c->rms_eps = (float)eps;
 	return 0;
+}
+
+/* Read where the norms are: attention and FFN side by side have one norm, or two and a key that says so. */
+static int read_block(const struct reader *r, struct model_config *c)
+{
+	const struct family *f = r->family;
+	bool parallel = f->block != BLOCK_PARALLEL || !has(r, "blk.0.ffn_norm.weight");
+	char key[128];
+	const int rc = f->gguf->parallel ? gguf_find_bool(r->g, key_of(r, "use_parallel_residual", key),
+							  &parallel, r->why)
+					 : 0;
+	c->norm = f->norm;
+	c->norm_bias = f->norm_bias;
+	c->qk_norm_after = f->qk_norm_after;
+	c->qk_norm_bias = f->qk_norm_bias;
+	c->block = parallel ? f->block : BLOCK_SERIAL;
+	c->ffn_plain = f->ffn_plain;
+	c->act = f->clamped ? ACT_GELU_SIGMOID : f->gguf->act;
+	c->act_limit = f->clamped ? 7 : 0;
+	c->up_plus = f->clamped ? 1 : 0;
+	c->head_bias = has(r, "output.bias");
+	return rc == -ENOENT ? 0 : rc;
 }
 
 static bool is_of_layer(const struct gguf_tensor *t, const char *part)
@@ -171,11 +196,6 @@ static void read_switches(const struct reader *r, struct model_config *c)
 {
 	bool f32 = true, bf16 = false, f16 = false;
 	c->sinks = r->family->sinks;
-	if (r->family->clamped) {
-		c->act = ACT_GELU_SIGMOID;
-		c->act_limit = 7;
-		c->up_plus = 1;
-	}
 	c->tied = !has(r, "output.weight");
 	for (int i = 0; i < gguf_count(r->g); i++) {
 		const struct gguf_tensor *t = gguf_at(r->g, i);
@@ -313,16 +333,22 @@ static int read_gemma(const struct reader *r, struct model_config *c)
 	c->act = ACT_GELU_TANH;
 	c->attn_cap = (float)attn;
 	c->logit_cap = (float)logits;
-	c->attn_scale = 1 / sqrtf((float)(large ? c->hidden / c->n_heads : c->head_dim));
+	if (r->family->gguf->large_layers)
+		c->attn_scale = 1 / sqrtf((float)(large ? c->hidden / c->n_heads : c->head_dim));
 	c->embed_scale = sqrtf((float)c->hidden);
 	return 0;
 }
 
-/* Read factors.  logit_scale divides the logits.  A factor of 1 is none. */
+/* Read factors.  A factor of 1 is none. */
 static int read_factors_of(const struct reader *r, struct model_config *c)
 {
 	double embed = 1, residual = 1, logit = 1, attn = 0;
 	int rc;
+	if (r->family->gguf->logit_factor) {
+		rc = get_num(r, "logit_scale", 1e-6, 1e6, &logit);
+		c->logit_scale = logit == 1 ? 0 : (float)logit;
+		return rc;
+	}
 	if (!r->family->gguf->factors)
 		return 0;
 	if ((rc = get_num(r, "embedding_scale", 1e-6, 1e6, &embed)) ||
@@ -521,6 +547,9 @@ static int read_rope(const struct reader *r, struct model_config *c)
 	c->window = r->family->gguf->default_window;
 	if ((rc = read_scaling(r, c)) || (rc = read_layers(r, c)))
 		return rc;
+	const enum family_nope nope = r->family->nope;
+	for (int i = 0; (nope == NOPE_ALWAYS || (nope == NOPE_FULL && c->window)) && i < c->n_layers; i++)
+		c->layers[i].rope = c->layers[i].window ? LAYER_ROPE : LAYER_ROPE_NONE;
 	const int no_rope = r->family->gguf->no_rope;
 	for (int i = 0; no_rope && i < c->n_layers; i++)
 		c->layers[i].rope = (i + 1) % no_rope ? LAYER_ROPE : LAYER_ROPE_NONE;
@@ -595,9 +624,9 @@ int gguf_config_load(const char *path, struct model_config *out, struct why *why
 	struct reader r = {.g = g, .why = why};
 	if (!(rc = check_type(&r)) && !(rc = read_arch(&r, out)) && !(rc = read_shape(&r, out))) {
 		read_switches(&r, out);
-		if (!(rc = read_experts(&r, out)) && !(rc = read_gemma(&r, out)) &&
-		    !(rc = read_factors_of(&r, out)) && !(rc = read_rope(&r, out)) &&
-		    !(rc = read_pool(&r, out)))
+		if (!(rc = read_block(&r, out)) && !(rc = read_experts(&r, out)) &&
+		    !(rc = read_gemma(&r, out)) && !(rc = read_factors_of(&r, out)) &&
+		    !(rc = read_rope(&r, out)) && !(rc = read_pool(&r, out)))
 			rc = read_tokens(&r, out);
 		model_config_plan(out);
 	}

@@ -183,32 +183,51 @@ static int find_fused(const struct finder *f, const char *module, const struct p
 	return rc;
 }
 
+/* A norm of a layer, [n], or [rows, n] of as many vectors. */
+struct norm {
+	const char *name;
+	int rows, n;
+	bool has_bias;
+	struct weights_vec *to, *bias;
+};
+
+static int find_norm(const struct finder *f, int layer, const struct norm *norm)
+{
+	char name[96];
+	const struct gguf_tensor *t;
+	snprintf(name, sizeof name, "blk.%d.%s.weight", layer, norm->name);
+	int rc = find(f, name, norm->rows, norm->n, &t);
+	if (!rc && !is_float(t->type, &norm->to->dtype))
+		rc = wrong_type(f, t, FLOATS);
+	if (rc)
+		return rc;
+	norm->to->data = t->data;
+	norm->to->n = norm->n * (norm->rows ? norm->rows : 1);
+	snprintf(name, sizeof name, "blk.%d.%s.bias", layer, norm->name);
+	return norm->has_bias ? find_vec(f, name, norm->n, norm->bias) : 0;
+}
+
 static int find_norms(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct model_config *c = f->c;
 	const struct config_layer *plan = &c->layers[i];
 	const char *const *names = c->family->gguf->norms;
-	const bool rows = c->qk_norm == QK_NORM_ROWS;
-	const struct {
-		const char *name;
-		int n;
-		struct weights_vec *to;
-	} norms[] = {
-		{names[0], c->hidden, &l->attn_norm},
-		{names[1], c->hidden, &l->attn_post},
-		{names[2], c->hidden, &l->ffn_norm},
-		{names[3], c->hidden, &l->ffn_post},
-		{c->qk_norm ? "attn_q_norm" : NULL, plan->dim * (rows ? plan->heads : 1), &l->q_norm},
-		{c->qk_norm ? "attn_k_norm" : NULL, plan->dim * (rows ? plan->kv_heads : 1), &l->k_norm},
+	const int dim = plan->dim, h = c->hidden;
+	const bool rows = c->qk_norm == QK_NORM_ROWS, each = c->qk_norm == QK_NORM_EACH;
+	const struct norm norms[] = {
+		{names[0], 0, h, c->norm_bias, &l->attn_norm, &l->attn_norm_bias},
+		{names[1], 0, h, c->norm_bias, &l->attn_post, &l->attn_post_bias},
+		{c->block == BLOCK_PARALLEL ? NULL : names[2], 0, h, c->norm_bias, &l->ffn_norm,
+		 &l->ffn_norm_bias},
+		{names[3], 0, h, c->norm_bias, &l->ffn_post, &l->ffn_post_bias},
+		{c->qk_norm ? "attn_q_norm" : NULL, each ? plan->heads : 0, dim * (rows ? plan->heads : 1),
+		 c->qk_norm_bias, &l->q_norm, &l->q_norm_bias},
+		{c->qk_norm ? "attn_k_norm" : NULL, each ? plan->kv_heads : 0,
+		 dim * (rows ? plan->kv_heads : 1), c->qk_norm_bias, &l->k_norm, &l->k_norm_bias},
 	};
-	char name[96];
 	int rc = 0;
-	for (size_t j = 0; !rc && j < sizeof norms / sizeof *norms; j++) {
-		if (!norms[j].name)
-			continue;
-		snprintf(name, sizeof name, "blk.%d.%s.weight", i, norms[j].name);
-		rc = find_vec(f, name, norms[j].n, norms[j].to);
-	}
+	for (size_t j = 0; !rc && j < sizeof norms / sizeof *norms; j++)
+		rc = norms[j].name ? find_norm(f, i, &norms[j]) : 0;
 	return rc;
 }
 
@@ -289,7 +308,8 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 		{"attn_k", kv, c->hidden, c->qkv_bias, &l->k},
 		{"attn_v", kv, c->hidden, c->qkv_bias, &l->v},
 		{"attn_output", c->hidden, q, c->o_bias, &l->o},
-		{sparse ? "ffn_gate_shexp" : "ffn_gate", inter, c->hidden, c->mlp_bias, &l->gate},
+		{sparse ? "ffn_gate_shexp" : "ffn_gate", c->ffn_plain ? 0 : inter, c->hidden, c->mlp_bias,
+		 &l->gate},
 		{sparse ? "ffn_up_shexp" : "ffn_up", inter, c->hidden, c->mlp_bias, &l->up},
 		{sparse ? "ffn_down_shexp" : "ffn_down", c->hidden, inter, c->mlp_bias, &l->down},
 	};
@@ -304,7 +324,7 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 	if (!rc && has(f, i, "attn_qkv"))
 		rc = find_fused(f, name, qkv, 3, c->qkv_bias);
 	snprintf(name, sizeof name, "blk.%d.ffn_up", i);
-	if (!rc && !sparse && !has(f, i, "ffn_gate") && !has_rows(f, i, "ffn_up", inter))
+	if (!rc && !sparse && !c->ffn_plain && !has(f, i, "ffn_gate") && !has_rows(f, i, "ffn_up", inter))
 		rc = find_fused(f, name, gate_up, 2, c->mlp_bias);
 	for (size_t j = 0; !rc && j < sizeof linears / sizeof *linears; j++) {
 		if (linears[j].to->w || !linears[j].n || !linears[j].k) /* fused, or no shared expert */
@@ -342,8 +362,10 @@ static int find_all(const struct finder *f)
 	int rc = find_embed(f);
 	if (!rc)
 		rc = find_vec(f, "output_norm.weight", c->hidden, &f->w->norm);
+	if (!rc && c->norm_bias)
+		rc = find_vec(f, "output_norm.bias", c->hidden, &f->w->norm_bias);
 	if (!rc && !c->tied)
-		rc = find_linear(f, "output", c->n_vocab, c->hidden, false, &f->w->head);
+		rc = find_linear(f, "output", c->n_vocab, c->hidden, c->head_bias, &f->w->head);
 	for (int i = 0; !rc && i < c->n_layers; i++)
 		rc = find_layer(f, i, &f->w->layers[i]);
 	return rc;

@@ -1,5 +1,5 @@
-/* weights_use.c - the tensors of a decoder in use: walks over them, marks them, refuses those that it may not leave
- * out, and frees all. */
+/* weights_use.c - the tensors of a decoder in use: walks over them, marks them, refuses those that it may not
+ * leave out, and frees all. */
 #include "formats/weights.h"
 
 #include "base/alloc.h"

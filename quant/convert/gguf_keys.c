@@ -156,7 +156,7 @@ static const char *not_of_mixtures(const struct model_config *c)
 /* Properties that llama.cpp hard-codes must be those of the model. */
 int gguf_keys_check(const struct model_config *c, struct why *why)
 {
-	const bool gemma = c->family->gguf && c->family->gguf->large_layers > 0;
+	const bool gemma = c->family->embed != EMBED_PLAIN;
 	const char *what = NULL;
 	if (!c->family->gguf)
 		return err_why(why, -ENOTSUP, "%s is in no GGUF file that quern reads", c->arch_name);
@@ -167,7 +167,7 @@ int gguf_keys_check(const struct model_config *c, struct why *why)
 		what = "no head, or a way of pooling";
 	const bool large = c->n_layers == c->family->gguf->large_layers;
 	const int scored = large && c->n_heads ? c->hidden / c->n_heads : c->head_dim;
-	if (gemma && c->attn_scale != 1 / sqrtf((float)scored))
+	if (gemma && c->family->gguf->large_layers && c->attn_scale != 1 / sqrtf((float)scored))
 		what = "a query_pre_attn_scalar other than that of the known sizes";
 	if (!gemma && !c->family->gguf->factors &&
 	    (c->attn_cap != 0 || c->logit_cap != 0 || c->embed_scale != 0 || c->attn_scale != 0))
@@ -220,7 +220,14 @@ static void put_shape(const struct keys *k, const struct model_config *c)
 	put_u32(k, "attention.head_count_kv", c->n_kv_heads);
 	put_u32(k, "attention.key_length", c->head_dim);
 	put_u32(k, "attention.value_length", c->head_dim);
-	put_f32(k, "attention.layer_norm_rms_epsilon", c->rms_eps);
+	put_f32(k,
+		c->norm == CONFIG_NORM_LAYER ? "attention.layer_norm_epsilon"
+					     : "attention.layer_norm_rms_epsilon",
+		c->rms_eps);
+	if (c->family->gguf->parallel)
+		put_bool(k, "use_parallel_residual", c->block != BLOCK_SERIAL);
+	if (c->family->gguf->logit_factor)
+		put_f32(k, "logit_scale", c->logit_scale != 0 ? (double)c->logit_scale : 1);
 	put_u32(k, "vocab_size", c->n_vocab);
 }
 

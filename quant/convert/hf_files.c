@@ -210,6 +210,10 @@ static json_t *special_value(const struct model_config *c, const struct family_k
 	};
 	if (strcmp(k->ours, "#qk_norm") == 0)
 		return json_boolean(c->qk_norm != QK_NORM_NONE);
+	if (strcmp(k->ours, "#parallel") == 0)
+		return json_boolean(c->block != BLOCK_SERIAL);
+	if (strcmp(k->ours, "#qkv_bias") == 0 || strcmp(k->ours, "#o_bias") == 0)
+		return json_boolean(k->ours[1] == 'q' ? c->qkv_bias : c->o_bias);
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		if (strcmp(k->ours, all[i].key) != 0)
 			continue;

@@ -12,19 +12,29 @@ struct pair {
 	enum name_part part;
 };
 
-static const struct pair ends[] = {
-	{"model.embed_tokens", "token_embd", NAME_EMBED},
-	{"model.norm", "output_norm", NAME_NORM},
-	{"lm_head", "output", NAME_HEAD},
+/* Modules with the usual meaning, by the names of the family. */
+struct part {
+	enum family_part which;
+	const char *gguf;
+	enum name_part part;
 };
-
-static const struct pair parts[] = {
-	{"self_attn.q_proj", "attn_q", NAME_Q},           {"self_attn.k_proj", "attn_k", NAME_K},
-	{"self_attn.v_proj", "attn_v", NAME_LINEAR},      {"self_attn.qkv_proj", "attn_qkv", NAME_LINEAR},
-	{"self_attn.o_proj", "attn_output", NAME_LINEAR}, {"self_attn.q_norm", "attn_q_norm", NAME_NORM},
-	{"self_attn.k_norm", "attn_k_norm", NAME_NORM},   {"mlp.gate_proj", "ffn_gate", NAME_LINEAR},
-	{"mlp.up_proj", "ffn_up", NAME_LINEAR},           {"mlp.down_proj", "ffn_down", NAME_LINEAR},
-	{"mlp.gate_up_proj", "ffn_up", NAME_LINEAR},
+static const struct part ends[] = {
+	{PART_EMBED, "token_embd", NAME_EMBED},
+	{PART_FINAL_NORM, "output_norm", NAME_NORM},
+	{PART_HEAD, "output", NAME_HEAD},
+};
+static const struct part parts[] = {
+	{PART_Q, "attn_q", NAME_Q},
+	{PART_K, "attn_k", NAME_K},
+	{PART_V, "attn_v", NAME_LINEAR},
+	{PART_QKV, "attn_qkv", NAME_LINEAR},
+	{PART_O, "attn_output", NAME_LINEAR},
+	{PART_Q_NORM, "attn_q_norm", NAME_NORM},
+	{PART_K_NORM, "attn_k_norm", NAME_NORM},
+	{PART_GATE, "ffn_gate", NAME_LINEAR},
+	{PART_UP, "ffn_up", NAME_LINEAR},
+	{PART_DOWN, "ffn_down", NAME_LINEAR},
+	{PART_GATE_UP, "ffn_up", NAME_LINEAR},
 };
 enum { N_ENDS = sizeof ends / sizeof *ends, N_PARTS = sizeof parts / sizeof *parts };
 
@@ -39,7 +49,13 @@ static bool is(const char *text, size_t n, const char *name)
 	return name && strlen(name) == n && memcmp(text, name, n) == 0;
 }
 
-static void fill(struct name *out, const struct pair *p, int layer, const char *suffix)
+static const char *prefix_of(const struct model_config *c)
+{
+	return c->family->prefix ? c->family->prefix : "model.";
+}
+
+static void fill(const struct model_config *c, struct name *out, const struct pair *p, int layer,
+		 const char *suffix)
 {
 	*out = (struct name){.part = p->part};
 	out->bias = strcmp(suffix, ".bias") == 0;
@@ -48,7 +64,8 @@ static void fill(struct name *out, const struct pair *p, int layer, const char *
 		snprintf(out->gguf, sizeof out->gguf, "%s%s", p->gguf, suffix);
 		return;
 	}
-	snprintf(out->hf, sizeof out->hf, "model.layers.%d.%s%s", layer, p->hf, suffix);
+	snprintf(out->hf, sizeof out->hf, "%s%s.%d.%s%s", prefix_of(c), family_name(c->family, PART_LAYERS),
+		 layer, p->hf, suffix);
 	snprintf(out->gguf, sizeof out->gguf, "blk.%d.%s%s", layer, p->gguf, suffix);
 }
 
@@ -68,7 +85,7 @@ static bool find_other_tensor(const struct model_config *c, const char *text, si
 	struct pair p = {hf, "ffn_gate_inp", NAME_ROUTER};
 	snprintf(hf, sizeof hf, "%s.gate", x->module);
 	if (is(text, n, gguf ? p.gguf : p.hf)) {
-		fill(out, &p, layer, suffix);
+		fill(c, out, &p, layer, suffix);
 		return true;
 	}
 	for (int i = 0; x->shared && i < 4; i++) {
@@ -80,7 +97,7 @@ static bool find_other_tensor(const struct model_config *c, const char *text, si
 		p.part = i < 3 ? NAME_LINEAR : NAME_SHARED_GATE;
 		if (!is(text, n, gguf ? p.gguf : p.hf))
 			continue;
-		fill(out, &p, layer, suffix);
+		fill(c, out, &p, layer, suffix);
 		return true;
 	}
 	return false;
@@ -118,7 +135,7 @@ static bool find_expert(const struct model_config *c, const char *text, size_t n
 		if (!is(text, n, gguf ? stacks[i] : x->names[i]))
 			continue;
 		snprintf(hf + head, sizeof hf - head, "%d.%s", expert, x->names[i]);
-		fill(out, &p, layer, suffix);
+		fill(c, out, &p, layer, suffix);
 		out->expert = expert;
 		return true;
 	}
@@ -191,21 +208,23 @@ static bool find(const struct model_config *c, const char *text, size_t n, bool 
 	const char *const *hf_norms = c->family->norms, *const *gguf_norms = c->family->gguf
 										     ? c->family->gguf->norms
 										     : NULL;
-	const struct pair *table = layer < 0 ? ends : parts;
+	const struct part *table = layer < 0 ? ends : parts;
 	for (int i = 0; i < (layer < 0 ? N_ENDS : N_PARTS); i++) {
-		const bool fused = strcmp(table[i].hf, "mlp.gate_up_proj") == 0;
-		const bool apart = strcmp(table[i].hf, "mlp.up_proj") == 0;
-		if ((fused && !is_fused(c)) || (apart && is_fused(c)) ||
-		    !is(text, n, gguf ? table[i].gguf : table[i].hf))
+		const bool fused = table[i].which == PART_GATE_UP, apart = table[i].which == PART_UP;
+		const char *const prefix = layer < 0 && table[i].which != PART_HEAD ? prefix_of(c) : "";
+		char hf[96];
+		snprintf(hf, sizeof hf, "%s%s", prefix, family_name(c->family, table[i].which));
+		const struct pair p = {hf, table[i].gguf, table[i].part};
+		if ((fused && !is_fused(c)) || (apart && is_fused(c)) || !is(text, n, gguf ? p.gguf : p.hf))
 			continue;
-		fill(out, &table[i], layer, suffix);
+		fill(c, out, &p, layer, suffix);
 		return true;
 	}
 	for (int i = 0; gguf_norms && layer >= 0 && i < NORMS; i++) {
 		const struct pair p = {hf_norms[i], gguf_norms[i], NAME_NORM};
 		if (!p.hf || !p.gguf || !is(text, n, gguf ? p.gguf : p.hf))
 			continue;
-		fill(out, &p, layer, suffix);
+		fill(c, out, &p, layer, suffix);
 		return true;
 	}
 	return false;
@@ -237,7 +256,9 @@ static bool name_of(const struct model_config *c, const char *text, const char *
 
 bool name_of_hf(const struct model_config *c, const char *hf, struct name *out)
 {
-	return name_of(c, hf, "model.layers.", false, out);
+	char layers[96];
+	snprintf(layers, sizeof layers, "%s%s.", prefix_of(c), family_name(c->family, PART_LAYERS));
+	return name_of(c, hf, layers, false, out);
 }
 
 bool name_of_gguf(const struct model_config *c, const char *gguf, struct name *out)

@@ -58,7 +58,7 @@ static int add_item(struct job *j, const struct st_tensor *t, const struct name 
 	memcpy(p->shape, t->shape + (t->n_dims - p->n_dims), (size_t)p->n_dims * sizeof *p->shape);
 	snprintf(p->name, sizeof p->name, "%s", name->gguf);
 	p->type = vector || name->part == NAME_ROUTER ? "F32" : p->source_type;
-	if (name->part == NAME_NORM)
+	if (name->part == NAME_NORM && !name->bias)
 		p->add = c->family->norm_offset;
 	if (j->choice && !vector && name->part != NAME_ROUTER) {
 		const char *type = NULL;

@@ -133,7 +133,7 @@ static int add_item(struct job *j, const struct gguf_tensor *t, const struct nam
 	p->type = json_object_get(w->f16, t->name)    ? "F16"
 		  : json_object_get(w->bf16, t->name) ? "BF16"
 						      : p->source_type;
-	if (name->part == NAME_NORM)
+	if (name->part == NAME_NORM && !name->bias)
 		p->add = -j->c.family->norm_offset;
 	return tensor_plan_permute(p, &j->c, name->part, true, j->why);
 }

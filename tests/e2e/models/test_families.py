@@ -62,7 +62,10 @@ def test_the_tokens_are_those_of_transformers(start, name):
         assert not differ or case["margins"][differ[0]] < 0.002, (differ[0], case["margins"][differ[0]])
 
 
-@pytest.mark.parametrize("name", ["granite", "seed_oss", "ernie4_5"])
+IN_GGUF = ["granite", "seed_oss", "ernie4_5", "gemma", "exaone4", "cohere2", "stablelm", "nemotron", "phi"]
+
+
+@pytest.mark.parametrize("name", IN_GGUF)
 def test_gguf_files_and_models_made_of_them_give_the_tokens_of_transformers(run, start, tmp_path, name):
     model = FAMILIES / name
     if not model.is_dir():
@@ -77,6 +80,29 @@ def test_gguf_files_and_models_made_of_them_give_the_tokens_of_transformers(run,
         for case, ids in zip(cases, got):
             differ = [i for i, (a, b) in enumerate(zip(case["ids"], ids)) if a != b]
             assert not differ or case["margins"][differ[0]] < 0.002, (made, differ[0])
+
+
+def as_command_r(c):
+    c.update(architectures=["CohereForCausalLM"], model_type="cohere", use_qk_norm=False)
+    for key in ("layer_types", "sliding_window", "_sliding_window_pattern", "sliding_window_pattern"):
+        c.pop(key, None)
+
+
+@pytest.mark.parametrize("name, config", [("starcoder2", lambda c: c.update(sliding_window=None)), ("cohere2", as_command_r)])
+def test_gguf_files_of_families_without_references_give_the_source_s_tokens(run, start, tmp_path, name, config):
+    if not (FAMILIES / name).is_dir():
+        pytest.skip("the test data has no families")
+    model = copy_of(FAMILIES / name, tmp_path / "model", config)
+    r = run("convert", model, tmp_path / "m.gguf", "--to", "gguf")
+    assert r.returncode == 0, r.stderr
+    assert tokens(start, tmp_path / "m.gguf") == tokens(start, model)
+
+
+def test_a_window_that_gguf_files_do_not_have_is_refused(run, tmp_path):
+    if not (FAMILIES / "starcoder2").is_dir():
+        pytest.skip("the test data has no families")
+    r = run("convert", FAMILIES / "starcoder2", tmp_path / "m.gguf", "--to", "gguf")
+    assert r.returncode == 1 and "has a sliding window, which GGUF files" in r.stderr, r.stderr
 
 
 # ---------------------------------------------------------------- heads
