@@ -135,7 +135,6 @@ static const struct family_experts hunyuan_experts = {
 	.names = EXPERT_NAMES,
 	.router = "gate.wg",
 	.shared = "mlp.shared_mlp",
-	.shared_size = "intermediate_size",
 	.normalize = NORMALIZE_ALWAYS,
 };
 
@@ -443,9 +442,8 @@ const struct family family_mixtures[] = {
 	 .type = "hunyuan_v1_moe",
 	 .models = "Hunyuan-A13B",
 	 .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048, \"num_experts\": 1, "
-		     "\"moe_topk\": 1}",
-	 .keys = {{"num_experts_per_tok", "moe_topk"}},
-	 .require = "{\"num_shared_expert\": 1}",
+		     "\"moe_topk\": 1, \"num_shared_expert\": 1}",
+	 .keys = {{"num_experts_per_tok", "moe_topk"}, {"n_shared_experts", "num_shared_expert"}},
 	 .names = HUNYUAN_NAMES,
 	 .norms = PRE_NORMS,
 	 .qk_norm = QK_NORM_HEADS,

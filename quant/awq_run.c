@@ -70,6 +70,11 @@ static int check_source(struct run *r)
 		return err_why(r->why, -ENOTSUP,
 			       "awq4 does not know q, k and v of %s, whose rows are stored in turns",
 			       r->model.config.arch_name);
+	if (r->model.config.family->transposed)
+		return err_why(
+			r->why, -ENOTSUP,
+			"awq4 does not know the layers of %s, which are stored by input (int4-rtn does)",
+			r->model.config.arch_name);
 	for (int i = 0; i < w->n_layers; i++) {
 		struct layer_plan p;
 		plan_init(r, i, &p);

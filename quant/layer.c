@@ -127,11 +127,13 @@ static struct layer_block *add_block(const struct builder *b, enum model_point a
 	const struct weights_linear *const all[] = {x, y, z};
 	struct layer_plan *p = b->p;
 	struct layer_block *block = &p->blocks[p->n_blocks];
-	*block = (struct layer_block){
-		.first = p->n_linears, .at = at, .expert = -1, .fold = FOLD_NONE, .k = x->k};
-	for (int i = 0; i < 3; i++)
-		if (all[i] && all[i]->w)
-			add_linear(b, all[i]);
+	*block = (struct layer_block){.first = p->n_linears, .at = at, .expert = -1, .fold = FOLD_NONE};
+	for (int i = 0; i < 3; i++) {
+		if (!all[i] || !all[i]->w)
+			continue;
+		block->k = all[i]->k;
+		add_linear(b, all[i]);
+	}
 	block->n = p->n_linears - block->first;
 	if (!block->n)
 		return NULL;

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/terminal/term.h"
+#include "formats/family.h"
 #include "formats/safetensors.h"
 #include "formats/weights.h"
 #include "kernels/half.h"
@@ -27,6 +28,7 @@ enum type { INT8, FP8, INT4 };
 struct module {
 	char name[NAME_SIZE];
 	const struct st_tensor *t;
+	int64_t n, k;             /* outputs, inputs */
 	int codes, scales, zeros; /* indexes in the writer */
 };
 
@@ -50,6 +52,31 @@ struct job {
 
 /* ---- choosing layers ---- */
 
+/* Return whether the files have the weights of layers as [inputs, outputs].  The results are [outputs,
+ * inputs], as all quantized layers are. */
+static bool is_turned(const struct job *j)
+{
+	return j->c.family->transposed;
+}
+
+static int64_t outputs(const struct job *j, const struct st_tensor *t)
+{
+	return t->shape[is_turned(j) ? 1 : 0];
+}
+
+static int64_t inputs(const struct job *j, const struct st_tensor *t)
+{
+	return t->shape[is_turned(j) ? 0 : 1];
+}
+
+/* Return whether the layer has the rows of q, k and v in turns, which no reader expects of codes. */
+static bool has_turns(const struct job *j, const char *name)
+{
+	const char *end = family_name(j->c.family, PART_QKV);
+	const size_t n = strlen(name), k = strlen(end);
+	return j->c.family->qkv != QKV_SIDE_BY_SIDE && n > k && strcmp(name + n - k, end) == 0;
+}
+
 static bool is_router(const struct weights *w, const struct weights_linear *l)
 {
 	for (int i = 0; i < w->n_layers; i++)
@@ -61,7 +88,7 @@ static bool is_router(const struct weights *w, const struct weights_linear *l)
 static void note_linear(void *ctx, const struct weights_linear *l, bool head)
 {
 	struct job *j = ctx;
-	if (head || is_router(j->weights, l))
+	if (head || is_router(j->weights, l) || has_turns(j, l->name))
 		json_object_set_new(j->kept, l->name, json_true());
 	else
 		json_object_set_new(j->linear, l->name, json_true());
@@ -99,7 +126,7 @@ static void keep_predictor(struct job *j, const struct st_tensor *t)
 
 static bool is_kept(const struct job *j, const char *name, const struct st_tensor *t)
 {
-	return keep_of(j->keep, name, 0) || (j->type == INT4 && t->shape[0] % WORD);
+	return keep_of(j->keep, name, 0) || (j->type == INT4 && outputs(j, t) % WORD);
 }
 
 /* Return the largest group that divides the inputs of all layers to be quantized; 0: none does. */
@@ -111,7 +138,7 @@ static int choose_group(const struct job *j)
 		for (int i = 0; i < safetensors_count(j->files); i++) {
 			const struct st_tensor *t = safetensors_at(j->files, i);
 			char *name = module_of(j, t);
-			fits = fits && (!name || is_kept(j, name, t) || t->shape[1] % groups[g] == 0);
+			fits = fits && (!name || is_kept(j, name, t) || inputs(j, t) % groups[g] == 0);
 			free(name);
 		}
 		if (fits)
@@ -133,8 +160,8 @@ static int declare(struct job *j, const struct module *m, const char *suffix, co
 
 static int add_module(struct job *j, const struct st_tensor *t, const char *name)
 {
-	const int64_t n = t->shape[0], k = t->shape[1];
-	struct module m = {.t = t, .zeros = -1};
+	const int64_t n = outputs(j, t), k = inputs(j, t);
+	struct module m = {.t = t, .n = n, .k = k, .zeros = -1};
 	snprintf(m.name, sizeof m.name, "%s", name);
 	if (!tensor_plan_is_float(st_dtype_name(t->dtype)))
 		return err_why(j->why, -ENOTSUP, "tensor %s is %s; F32, F16 or BF16 can be quantized",
@@ -248,28 +275,31 @@ static enum kern_dtype dtype_of(const struct st_tensor *t)
 	return t->dtype == ST_F32 ? KERN_F32 : t->dtype == ST_F16 ? KERN_F16 : KERN_BF16;
 }
 
-static size_t row_bytes(const struct st_tensor *t)
+static size_t row_bytes(const struct module *m)
 {
-	return (size_t)t->shape[1] * (t->dtype == ST_F32 ? 4 : 2);
+	return (size_t)m->k * (m->t->dtype == ST_F32 ? 4 : 2);
 }
 
-/* Read rows as floats; all must be finite and within F16. */
-static int read_rows(struct job *j, const struct st_tensor *t, int64_t row0, int64_t n, float *out)
+/* Read the weights of outputs row0 .. row0 + n - 1 as floats; all must be finite and within F16. */
+static int read_rows(struct job *j, const struct module *m, int64_t row0, int64_t n, float *out)
 {
-	const char *from = (const char *)t->data + (size_t)row0 * row_bytes(t);
-	const int64_t values = n * t->shape[1];
+	const struct st_tensor *t = m->t;
+	const bool turned = is_turned(j);
 	if (interrupt_pending())
 		return err_why(j->why, -EINTR, "interrupted: nothing was written");
-	for (int64_t i = 0; i < values; i++) {
-		out[i] = half_load(from, dtype_of(t), (size_t)i);
+	for (int64_t i = 0; i < n * m->k; i++) {
+		const int64_t row = row0 + i / m->k, column = i % m->k;
+		const int64_t at = turned ? column * m->n + row : row * m->k + column;
+		out[i] = half_load(t->data, dtype_of(t), (size_t)at);
 		if (!(fabsf(out[i]) <= 65504))
 			return err_why(j->why, -ERANGE,
 				       "tensor %s has the value %.9g (number %" PRId64
 				       "), which cannot be rounded",
-				       t->name, (double)out[i], row0 * t->shape[1] + i);
+				       t->name, (double)out[i], at);
 	}
-	file_forget(from, (size_t)n * row_bytes(t));
-	j->done += n * (int64_t)row_bytes(t);
+	if (!turned)
+		file_forget((const char *)t->data + (size_t)row0 * row_bytes(m), (size_t)n * row_bytes(m));
+	j->done += n * (int64_t)row_bytes(m);
 	term_progress("quantizing", (double)j->done, (double)j->total,
 		      (double)(clock_us() - j->started_us) / 1e6);
 	return 0;
@@ -278,11 +308,11 @@ static int read_rows(struct job *j, const struct st_tensor *t, int64_t row0, int
 static int write_rows_8(struct job *j, const struct module *m, float *x, int8_t *code, float *scale,
 			int64_t piece)
 {
-	const int64_t n = m->t->shape[0], k = m->t->shape[1];
+	const int64_t n = m->n, k = m->k;
 	int rc = 0;
 	for (int64_t row = 0; !rc && row < n; row += piece) {
 		const int64_t some = piece < n - row ? piece : n - row;
-		rc = read_rows(j, m->t, row, some, x);
+		rc = read_rows(j, m, row, some, x);
 		for (int64_t i = 0; !rc && i < some; i++) {
 			if (j->type == INT8)
 				round_int8_row(x + i * k, (int)k, code + i * k, &scale[i]);
@@ -299,7 +329,7 @@ static int write_rows_8(struct job *j, const struct module *m, float *x, int8_t 
 
 static int run_8(struct job *j, const struct module *m)
 {
-	const int64_t k = m->t->shape[1], piece = k < PIECE_VALUES ? PIECE_VALUES / k : 1;
+	const int64_t k = m->k, piece = k < PIECE_VALUES ? PIECE_VALUES / k : 1;
 	float *x = xmalloc((size_t)(piece * k) * sizeof *x), *scale = xmalloc((size_t)piece * sizeof *scale);
 	int8_t *code = xmalloc((size_t)(piece * k));
 	const int rc = write_rows_8(j, m, x, code, scale, piece);
@@ -312,7 +342,7 @@ static int run_8(struct job *j, const struct module *m)
 /* Quantize a whole layer at a time: a word has the codes of eight outputs. */
 static int run_4(struct job *j, const struct module *m)
 {
-	const int64_t n = m->t->shape[0], k = m->t->shape[1], groups = k / j->group;
+	const int64_t n = m->n, k = m->k, groups = k / j->group;
 	float *x = xmalloc((size_t)(n * k) * sizeof *x);
 	uint32_t *codes = xmalloc((size_t)(k * n / WORD) * 4),
 		 *zeros = xmalloc((size_t)(groups * n / WORD) * 4);
@@ -320,7 +350,7 @@ static int run_4(struct job *j, const struct module *m)
 	const int64_t piece = k < PIECE_VALUES ? PIECE_VALUES / k : 1;
 	int rc = 0;
 	for (int64_t row = 0; !rc && row < n; row += piece)
-		rc = read_rows(j, m->t, row, piece < n - row ? piece : n - row, x + row * k);
+		rc = read_rows(j, m, row, piece < n - row ? piece : n - row, x + row * k);
 	if (!rc) {
 		j->pack(x, (int)n, (int)k, j->group, NULL, codes, zeros, scales);
 		rc = writer_rows(j->w, m->codes, 0, k, codes, j->why);

@@ -363,6 +363,109 @@ def test_a_quantizer_s_own_file_says_what_config_json_does_not(run, start, tiny,
     refused(run, apart("odd", read | {"bits": 77}), file, "bits")
 
 
+def values(tensor):
+    kind, shape, raw = tensor
+    if kind == "BF16":
+        return (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
+    return np.frombuffer(raw, {"F32": np.float32, "F16": np.float16, "I8": np.int8}[kind]).reshape(shape).astype(np.float32)
+
+
+def nibbles(tensor, n):
+    """The 4-bit values of AWQ's words, [rows, n]."""
+    words = np.frombuffer(tensor[2], np.uint32).reshape(-1, n // 8)
+    out = np.zeros((len(words), n), np.float32)
+    for place, output in enumerate([0, 2, 4, 6, 1, 3, 5, 7]):
+        out[:, output::8] = words >> (4 * place) & 15
+    return out
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8", "int4-rtn"])
+def test_layers_stored_by_input_are_quantized_by_output(run, start, tmp_path, kind):
+    model = FAMILIES / "gpt2"
+    if not model.is_dir():
+        pytest.skip("the test data has no families")
+    r = run("quantize", model, tmp_path / "out", "--type", kind)
+    assert r.returncode == 0, r.stderr
+    old, new = safetensors(model), safetensors(tmp_path / "out")
+    ending = ".scales" if kind == "int4-rtn" else ".weight_scale"
+    modules = [n.removesuffix(ending) for n in new if n.endswith(ending)]
+    assert len(modules) == 12 and any(n.endswith("c_attn") for n in modules)
+    for m in modules if kind != "fp8" else []:
+        want, scale = values(old[m + ".weight"]).T, values(new[m + ending])
+        if kind == "int8":
+            got = values(new[m + ".weight"]) * scale
+        else:
+            scale = np.repeat(scale, want.shape[1] // len(scale), 0).T
+            codes, zeros = (nibbles(new[m + part], want.shape[0]) for part in (".qweight", ".qzeros"))
+            got = (codes - np.repeat(zeros, len(codes) // len(zeros), 0)).T * scale
+        # Zero points are rounded, too.
+        assert got.shape == want.shape and np.all(np.abs(got - want) <= scale * 1.01), m
+    cases = json.loads((model / "reference.json").read_text())
+    sure = max(cases, key=lambda c: c["margins"][0])
+    got = tokens(start, tmp_path / "out", [sure["prompt"]], 1)
+    assert got == [sure["ids"][:1]] or kind == "int4-rtn"    # too coarse for these weights
+
+
+@pytest.mark.parametrize("name", ["starcoder2", "nemotron", "gpt2"])
+def test_awq_of_layers_without_a_gate(run, start, tmp_path, name):
+    model = FAMILIES / name
+    if not model.is_dir():
+        pytest.skip("the test data has no families")
+    text = tmp_path / "text"
+    text.write_text("The quick brown fox jumps over the lazy dog, and what it says is not known. " * 20)
+    r = run("quantize", model, tmp_path / "out", "--type", "awq4", "--group", "32", "--calibrate", text, "--tokens", "200",
+            "--eval-tokens", "100")
+    if name == "gpt2":
+        assert r.returncode == 1 and "which are stored by input" in r.stderr, r.stderr
+        return
+    assert r.returncode == 0 and "same top token" in r.stdout, r.stderr
+    new = safetensors(tmp_path / "out")
+    assert sum(n.endswith(("c_fc.qweight", "up_proj.qweight")) for n in new) == 3
+    assert len(tokens(start, tmp_path / "out", n=4)) == len(PROMPTS)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4-rtn"])
+def test_rows_of_q_k_and_v_in_turns_stay_in_floats(run, start, tiny, tmp_path, kind):
+    rng = np.random.default_rng(3)
+
+    def made(t):
+        def put(name, *shape):
+            data = rng.standard_normal(shape) * (0.2 if len(shape) > 1 else 0.1) + ("norm.weight" in name)
+            t[name] = ("F32", list(shape), data.astype(np.float32).tobytes())
+        t.clear()
+        put("gpt_neox.embed_in.weight", 512, 64)
+        put("embed_out.weight", 512, 64)
+        norms = ["gpt_neox.final_layer_norm"]
+        for i in range(2):
+            at = f"gpt_neox.layers.{i}."
+            norms += [at + "input_layernorm", at + "post_attention_layernorm"]
+            for name, rows, columns in (("attention.query_key_value", 192, 64), ("attention.dense", 64, 64),
+                                        ("mlp.dense_h_to_4h", 128, 64), ("mlp.dense_4h_to_h", 64, 128)):
+                put(at + name + ".weight", rows, columns)
+                put(at + name + ".bias", rows)
+        for name in norms:
+            put(name + ".weight", 64)
+            put(name + ".bias", 64)
+
+    def config(c):
+        c.clear()
+        c.update(architectures=["GPTNeoXForCausalLM"], model_type="gpt_neox", hidden_size=64, intermediate_size=128,
+                 num_hidden_layers=2, num_attention_heads=4, vocab_size=512, max_position_embeddings=256, rotary_pct=0.5,
+                 tie_word_embeddings=False, torch_dtype="float32")
+    model = copy_of(tiny("llama2"), tmp_path / "model", config, made)
+    r = run("quantize", model, tmp_path / "out", "--type", kind)
+    assert r.returncode == 0, r.stderr
+    old, new = safetensors(model), safetensors(tmp_path / "out")
+    for i in range(2):
+        at = f"gpt_neox.layers.{i}."
+        assert new[at + "attention.query_key_value.weight"] == old[at + "attention.query_key_value.weight"]
+        assert at + "mlp.dense_h_to_4h." + ("weight_scale" if kind == "int8" else "qweight") in new
+    scheme = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
+    kept = scheme["ignore" if kind == "int8" else "modules_to_not_convert"]
+    assert "gpt_neox.layers.0.attention.query_key_value" in kept
+    assert len(tokens(start, tmp_path / "out", n=4)) == len(PROMPTS)
+
+
 # ---------------------------------------------------------------- conversion
 
 def half(layers):

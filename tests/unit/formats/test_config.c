@@ -150,6 +150,11 @@ Test(config, a_family_names_keys_as_it_likes)
 		 "\"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 16.0}}");
 	cr_expect(c.rope == ROPE_NONE && fabs(c.rope_theta - 10000 * pow(16, 8.0 / 6)) < 1 &&
 		  c.qk_norm_after);
+	accepted("{\"architectures\": [\"HunYuanMoEV1ForCausalLM\"], \"num_experts\": 4, "
+		 "\"moe_topk\": [2, 2, 2, 2, 2], \"num_shared_expert\": [2, 2, 2, 2, 2]}");
+	cr_expect(c.experts.n_chosen == 2 && c.experts.shared == 2 * c.experts.intermediate);
+	accepted("{\"architectures\": [\"HunYuanMoEV1ForCausalLM\"], \"num_experts\": 4}");
+	cr_expect_eq(c.experts.shared, c.experts.intermediate);
 	accepted("{\"rope_parameters\": {\"rope_theta\": 1e4, \"rope_type\": \"default\", "
 		 "\"llama_4_scaling_beta\": 0.1}}");
 	cr_expect_eq(c.q_scale_beta, 0);
