@@ -15,6 +15,7 @@ static const struct reasoning_marks others[] = {
 	 .close = "<|END_THINKING|>",
 	 .frames = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"}},
 	{.name = "gemma4", .open = "<|channel>thought", .close = "<channel|>"},
+	{.name = "apertus", .open = "<|inner_prefix|>", .close = "<|inner_suffix|>"},
 	/* Granite 3.2: plain text, no special tokens. */
 	{.name = "granite", .open = "Here is my thought process:", .close = "Here is my response:"},
 	{.name = "harmony",
@@ -47,7 +48,7 @@ const struct reasoning_marks *reasoning_marks_named(const char *name)
 
 const char *reasoning_names(void)
 {
-	return "qwen3, deepseek_r1, mistral, seed_oss, kimi, cohere, gemma4, granite or harmony";
+	return "qwen3, deepseek_r1, mistral, seed_oss, kimi, cohere, gemma4, apertus, granite or harmony";
 }
 
 void reasoning_init(struct reasoning *r, bool inside)

@@ -290,6 +290,24 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 			  .spellings = {{.call = "<|tool_call>call:", .args = "{", .close = "}<tool_call|>"}},
 			  .before = "<|tool_call>call:",
 			  .after = "{"},
+	[TOOLS_APERTUS] = {.name = "apertus",
+			   .words = {"<|tools_prefix|>"},
+			   .marks = {{"<|tools_prefix|>", 0, false}},
+			   .steps = {{TOOLS_OP_LITERAL, "[", 0},
+				     {TOOLS_OP_LITERAL, "{\"", 0},
+				     {TOOLS_OP_NAME, NULL, 0},
+				     {TOOLS_OP_LITERAL, "\":", 0},
+				     {TOOLS_OP_JSON, NULL, 0},
+				     {TOOLS_OP_LITERAL, "}", 0}},
+			   .then = {{",", 1, false}, {"]", -1, false}, {"<|tools_suffix|>", -1, false}},
+			   .spellings = {{.open = "<|tools_prefix|>[",
+					  .call = "{\"",
+					  .args = "\": ",
+					  .close = "}",
+					  .between = ", ",
+					  .end = "]<|tools_suffix|>"}},
+			   .before = "<|tools_prefix|>[{\"",
+			   .after = "\":"},
 	[TOOLS_HARMONY] = {.name = "harmony",
 			   .words = {"<|channel|>", "<|call|>"},
 			   .marks = {{"<|channel|>commentary to=", 0, false}},
@@ -310,9 +328,9 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 /* The order of recognition: words of later formats also occur in templates of earlier ones. */
 static const enum tools_style order[] = {
 	TOOLS_DEEPSEEK_V32, TOOLS_DEEPSEEK_V3, TOOLS_DEEPSEEK_V31, TOOLS_KIMI_K2, TOOLS_SEED_OSS,
-	TOOLS_MINIMAX_M2,   TOOLS_QWEN3_CODER, TOOLS_GLM45,        TOOLS_GEMMA4,  TOOLS_LFM2,
-	TOOLS_PHI4,         TOOLS_GRANITE,     TOOLS_COHERE,       TOOLS_MISTRAL, TOOLS_HERMES,
-	TOOLS_PYTHONIC,     TOOLS_LLAMA3,      TOOLS_HARMONY,
+	TOOLS_MINIMAX_M2,   TOOLS_QWEN3_CODER, TOOLS_GLM45,        TOOLS_GEMMA4,  TOOLS_APERTUS,
+	TOOLS_LFM2,         TOOLS_PHI4,        TOOLS_GRANITE,      TOOLS_COHERE,  TOOLS_MISTRAL,
+	TOOLS_HERMES,       TOOLS_PYTHONIC,    TOOLS_LLAMA3,       TOOLS_HARMONY,
 };
 
 const struct tools_format *tools_format(enum tools_style style)
@@ -337,7 +355,8 @@ int tools_style_parse(const char *name, enum tools_style *out)
 const char *tools_style_names(void)
 {
 	return "none, hermes, llama3, pythonic, lfm2, qwen3_coder, seed_oss, minimax_m2, glm45, deepseek_v3, "
-	       "deepseek_v31, deepseek_v32, kimi_k2, mistral, granite, phi4, cohere, gemma4 or harmony";
+	       "deepseek_v31, deepseek_v32, kimi_k2, mistral, granite, phi4, cohere, gemma4, apertus or "
+	       "harmony";
 }
 
 enum tools_style tools_style_of(bool (*mentions)(const void *user, const char *word),

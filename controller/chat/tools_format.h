@@ -38,6 +38,7 @@ enum tools_style {
 	TOOLS_PHI4,
 	TOOLS_COHERE,
 	TOOLS_GEMMA4,
+	TOOLS_APERTUS,
 	TOOLS_HARMONY, /* gpt-oss */
 	TOOLS_N_STYLES
 };

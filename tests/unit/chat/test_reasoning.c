@@ -216,13 +216,14 @@ static void expect_marked(const char *name, const char *text, const char *reason
 	}
 }
 
-Test(reasoning, gemma_4_and_granite_have_marks_of_their_own)
+Test(reasoning, gemma_4_apertus_and_granite_have_marks_of_their_own)
 {
 	expect_marked("gemma4", "<|channel>thought\nHm.\n<channel|>Yes.", "Hm.", "Yes.");
 	expect_marked("gemma4", "<|channel>thought\n<channel|>Yes.", "", "Yes.");
 	expect_marked("gemma4", "Yes.", "", "Yes.");
 	expect_marked("granite", "Here is my thought process:\n\nHm.\n\nHere is my response:\n\nYes.", "Hm.",
 		      "Yes.");
+	expect_marked("apertus", "<|inner_prefix|>Hm.<|inner_suffix|>Yes.", "Hm.", "Yes.");
 	expect_marked("granite", "Here is my answer.", "", "Here is my answer.");
 }
 
@@ -232,6 +233,7 @@ Test(reasoning, a_template_s_words_name_its_marks)
 		const char *text, *name;
 	} all[] = {
 		{"{{ '<|channel>thought\n' + m.reasoning + '\n<channel|>' }}", "gemma4"},
+		{"{%- set outer_token = '<|inner_suffix|>' -%}", "apertus"},
 		{"Write your thoughts after 'Here is my thought process:' and write your response after "
 		 "'Here is my response:' for each user query.",
 		 "granite"},

@@ -162,6 +162,7 @@ Test(tools_templates, what_a_template_writes_is_read_back)
 		enum tools_style style;
 		int n_calls;
 	} all[] = {
+		{"Apertus-8B-Instruct.jinja", TOOLS_APERTUS, 2},
 		{"ByteDance-Seed-OSS.jinja", TOOLS_SEED_OSS, 2},
 		{"Cohere2MoE.jinja", TOOLS_COHERE, 2},
 		{"CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja", TOOLS_COHERE, 2},
