@@ -382,7 +382,7 @@ static const char *const harmless_keys[] = {
 	"attention_types",      /* attention_layers says the same */
 	"word_embed_proj_dim"}; /* another size brings tensors that are refused */
 
-static bool is_harmless(const char *key)
+bool config_key_is_harmless(const char *key)
 {
 	for (size_t i = 0; i < sizeof harmless_keys / sizeof *harmless_keys; i++)
 		if (strcmp(key, harmless_keys[i]) == 0)
@@ -440,7 +440,7 @@ static void list_unread(const struct reader *r, struct model_config *c)
 	json_t *v;
 	json_object_foreach(r->root, key, v)
 	{
-		if (!json_is_null(v) && !is_harmless(key) && !is_of_row(r->family, key) &&
+		if (!json_is_null(v) && !config_key_is_harmless(key) && !is_of_row(r->family, key) &&
 		    !is_read(read_keys, sizeof read_keys / sizeof *read_keys, of, key))
 			add_unread(c, "", key, v);
 	}

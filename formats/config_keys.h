@@ -6,11 +6,16 @@
 
 #include "base/json.h"
 
+#include <stdbool.h>
+
 struct model_config;
 struct why;
 
 /* Complete *root, which may be replaced, and set c->family, arch_name, text_only, embeds and unread.
  * -EINVAL, -ENOTSUP with the reason. */
 int config_keys_read(json_t **root, struct model_config *c, struct why *why);
+
+/* Return whether a key of config.json is known to change no results. */
+bool config_key_is_harmless(const char *key);
 
 #endif

@@ -129,7 +129,8 @@ const struct family family_positions[] = {
 	 .require = "{\"attn_config.alibi\": true, \"attn_config.alibi_bias_max\": 8, \"attn_config.qk_ln\": "
 		    "false, "
 		    "\"attn_config.prefix_lm\": false, \"no_bias\": true, "
-		    "\"norm_type\": \"low_precision_layernorm\", \"learned_pos_emb\": true}",
+		    "\"norm_type\": \"low_precision_layernorm\", \"learned_pos_emb\": true, \"logit_scale\": "
+		    "null}",
 	 .keys = {{"hidden_size", "d_model"},
 		  {"num_attention_heads", "n_heads"},
 		  {"num_hidden_layers", "n_layers"},

@@ -1,8 +1,10 @@
 /* test_family.c - the table of families: its rows are well formed, and docs/MODELS.md lists them.  With
  * QUERN_TEST_UPDATE=1 the page is written. */
+#include "base/alloc.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/config_keys.h"
 #include "formats/family.h"
 #include "tests/testdata.h"
 
@@ -116,10 +118,9 @@ Test(family, the_page_lists_the_table)
 	free(page);
 }
 
-/* Every key of transformers' default config.json is read by the family's row, required or harmless: a new
- * key is noticed here, and a row that lacks one.  Of a key whose default is null, another value is, or is
- * refused.  tests/golden/make_config_defaults.py writes the configurations. */
-Test(family, all_keys_of_transformers_defaults_are_known)
+/* ---- keys of transformers' classes (tests/golden/make_config_defaults.py) ---- */
+
+static void each_default(void (*f)(const char *path, const char *type, json_t *config))
 {
 	char dir[] = "/tmp/quern-family-XXXXXX";
 	struct why why = {""};
@@ -129,34 +130,110 @@ Test(family, all_keys_of_transformers_defaults_are_known)
 		     why.text);
 	cr_assert(mkdtemp(dir));
 	char *path = file_join(dir, "config.json");
-	json_object_foreach(all, type, config)
-	{
-		struct model_config c;
-		const char *key;
-		json_t *v;
-		cr_assert_eq(json_dump_file(config, path, 0), 0);
-		const int rc = model_config_load(dir, &c, &why);
-		cr_expect_eq(rc, 0, "%s: %s", type, why.text);
-		if (rc)
-			continue;
-		cr_expect_str_eq(c.unread, "", "%s: %s", type, c.unread);
-		model_config_fini(&c);
-		json_object_foreach(config, key, v)
-		{
-			json_t *other = json_is_null(v) ? json_copy(config) : NULL;
-			if (!other)
-				continue;
-			json_object_set_new(other, key, json_integer(3));
-			cr_assert_eq(json_dump_file(other, path, 0), 0);
-			json_decref(other);
-			if (model_config_load(dir, &c, &why))
-				continue;
-			cr_expect_str_eq(c.unread, "", "%s: %s", type, c.unread);
-			model_config_fini(&c);
-		}
-	}
+	json_object_foreach(all, type, config) f(path, type, config);
 	cr_assert_eq(remove(path), 0);
 	cr_assert_eq(remove(dir), 0);
 	free(path);
 	json_decref(all);
+}
+
+/* Load a config.json, with another value for a key unless it is NULL; takes ownership of the value. */
+static int load_with(const char *path, const json_t *config, const char *key, json_t *value,
+		     struct model_config *c, struct why *why)
+{
+	json_t *o = json_copy((json_t *)config);
+	if (key)
+		json_object_set_new(o, key, value);
+	cr_assert_eq(json_dump_file(o, path, 0), 0);
+	json_decref(o);
+	char *dir = xasprintf("%.*s", (int)(strrchr(path, '/') - path), path);
+	const int rc = model_config_load(dir, c, why);
+	free(dir);
+	return rc;
+}
+
+static void all_known(const char *path, const char *type, json_t *config)
+{
+	struct model_config c;
+	struct why why = {""};
+	const char *key;
+	json_t *v;
+	const int rc = load_with(path, config, NULL, NULL, &c, &why);
+	cr_expect_eq(rc, 0, "%s: %s", type, why.text);
+	if (rc)
+		return;
+	cr_expect_str_eq(c.unread, "", "%s: %s", type, c.unread);
+	model_config_fini(&c);
+	json_object_foreach(config, key, v)
+	{
+		if (!json_is_null(v) || load_with(path, config, key, json_integer(3), &c, &why))
+			continue;
+		cr_expect_str_eq(c.unread, "", "%s: %s", type, c.unread);
+		model_config_fini(&c);
+	}
+}
+
+/* Every key of a default config.json is read by the family's row, required or harmless: a new key is noticed
+ * here, and a row that lacks one.  Of a key whose default is null, another value is, or is refused. */
+Test(family, all_keys_of_transformers_defaults_are_known)
+{
+	each_default(all_known);
+}
+
+static json_t *another(const json_t *v)
+{
+	return json_is_boolean(v)   ? json_boolean(!json_is_true(v))
+	       : json_is_integer(v) ? json_integer(json_integer_value(v) + 1)
+	       : json_is_real(v)    ? json_real(json_real_value(v) * 1.5 + 0.1)
+	       : json_is_string(v)  ? json_string("other")
+				    : NULL;
+}
+
+/* Return whether another key of the default configuration makes the key count or not. */
+static bool is_decided_elsewhere(const char *key)
+{
+	static const char *const keys[] = {"model_type", /* architectures */
+					   "use_sliding_window",
+					   "max_window_layers",
+					   "sliding_window",
+					   "sliding_window_pattern",
+					   "_sliding_window_pattern",
+					   "no_rope_layer_interval", /* lists for each layer */
+					   "first_k_dense_replace",
+					   "moe_layer_end_index", /* likewise; -1 is the last layer */
+					   "num_key_value_heads",
+					   "num_kv_heads",                     /* multi_query */
+					   "original_max_position_embeddings", /* the type of rope */
+					   "rope_theta",                       /* rope_parameters */
+					   "norm_topk_prob"};                  /* expert_selection_fn */
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+		if (strcmp(key, keys[i]) == 0)
+			return true;
+	return false;
+}
+
+static void all_count(const char *path, const char *type, json_t *config)
+{
+	static struct model_config usual, other;
+	struct why why = {""};
+	const char *key;
+	json_t *v;
+	cr_assert_eq(load_with(path, config, NULL, NULL, &usual, &why), 0, "%s: %s", type, why.text);
+	json_object_foreach(config, key, v)
+	{
+		json_t *value = another(v);
+		if (!value || load_with(path, config, key, value, &other, &why))
+			continue;
+		cr_expect(config_key_is_harmless(key) || is_decided_elsewhere(key) ||
+				  memcmp(&usual, &other, sizeof usual) != 0,
+			  "%s: another value of %s changes nothing and is not refused", type, key);
+		model_config_fini(&other);
+	}
+	model_config_fini(&usual);
+}
+
+/* No key is read for a family whose row then ignores it. */
+Test(family, another_value_of_a_key_changes_the_model_or_is_refused)
+{
+	each_default(all_count);
 }
