@@ -100,18 +100,30 @@ VFN vf load_w(enum kern_dtype dtype, const unsigned char *w, size_t i)
 	return v_load((const float *)(const void *)w + i);
 }
 
-/* c[m][tile] += sum over len k's, ascending, of x[k][m] * w[k][tile], as one chain that continues in c.
- * Meanwhile `next`, which is read next, is prefetched, next_step bytes per k.  next NULL: the lines `ahead`
- * bytes after w are prefetched. */
-VFN void dense(enum kern_dtype dtype, const int tn, const int m, const unsigned char *w, size_t w_stride,
-	       int len, const float *x, float *c, size_t c_stride, size_t ahead, const unsigned char *next,
-	       size_t next_step)
+struct dense_args {
+	const unsigned char *w;
+	size_t w_stride; /* elements from k to k + 1 */
+	int len;
+	const float *x;
+	float *c;
+	size_t c_stride;
+	size_t ahead;              /* > 0: prefetch the lines this many bytes after w */
+	const unsigned char *next; /* weights to prefetch, which are read next; NULL: none */
+	size_t next_step;          /* bytes of `next` per k */
+};
+
+/* c[m][tile] += sum over len k's, ascending, of x[k][m] * w[k][tile], as one chain that continues in c. */
+VFN void dense(const enum kern_dtype dtype, const int tn, const int m, const struct dense_args *a)
 {
+	const size_t esize = dtype == KERN_F32 ? 4 : 2, w_step = a->w_stride * esize, c_stride = a->c_stride;
+	const size_t ahead = a->ahead, next_step = a->next_step;
+	const unsigned char *w = a->w, *next = a->next;
+	const float *x = a->x;
+	float *const c = a->c;
 	vf acc[4][INNER_ROWS];
 	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++) acc[v][r] =
 		v_load(c + (size_t)r * c_stride + v * 16);
-	const size_t esize = dtype == KERN_F32 ? 4 : 2;
-	for (int k = 0; k < len; k++) {
+	for (int k = 0; k < a->len; k++) {
 		vf wv[4];
 		UNROLL for (int v = 0; v < tn; v++) wv[v] = load_w(dtype, w, (size_t)v * 16);
 		if (ahead)
@@ -126,40 +138,22 @@ VFN void dense(enum kern_dtype dtype, const int tn, const int m, const unsigned 
 			vf xv = v_set1(x[r]);
 			UNROLL for (int v = 0; v < tn; v++) acc[v][r] = v_fma(xv, wv[v], acc[v][r]);
 		}
-		w += w_stride * esize;
+		w += w_step;
 		x += m;
 	}
 	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++)
 		v_store(c + (size_t)r * c_stride + v * 16, acc[v][r]);
 }
 
-struct dense_args {
-	const unsigned char *w;
-	size_t w_stride; /* elements from k to k + 1 */
-	int len;
-	const float *x;
-	float *c;
-	size_t c_stride;
-	size_t ahead;
-	const unsigned char *next;
-	size_t next_step;
-};
-
 #define DENSE_FN(name, dtype)                                                                                \
 	static void name(int tn, int m, const struct dense_args *a)                                          \
 	{                                                                                                    \
 		if (tn == 4) {                                                                               \
-			ROW_SWITCH(m, INNER_ROWS4,                                                           \
-				   dense(dtype, 4, M, a->w, a->w_stride, a->len, a->x, a->c, a->c_stride,    \
-					 a->ahead, a->next, a->next_step))                                   \
+			ROW_SWITCH(m, INNER_ROWS4, dense(dtype, 4, M, a))                                    \
 		} else if (tn == 2) {                                                                        \
-			ROW_SWITCH(m, INNER_ROWS2,                                                           \
-				   dense(dtype, 2, M, a->w, a->w_stride, a->len, a->x, a->c, a->c_stride,    \
-					 a->ahead, a->next, a->next_step))                                   \
+			ROW_SWITCH(m, INNER_ROWS2, dense(dtype, 2, M, a))                                    \
 		} else {                                                                                     \
-			ROW_SWITCH(m, INNER_ROWS,                                                            \
-				   dense(dtype, 1, M, a->w, a->w_stride, a->len, a->x, a->c, a->c_stride,    \
-					 a->ahead, a->next, a->next_step))                                   \
+			ROW_SWITCH(m, INNER_ROWS, dense(dtype, 1, M, a))                                     \
 		}                                                                                            \
 	}
 
@@ -523,38 +517,39 @@ static void inner_store_rows(float *out, size_t out_stride, const float *c, size
 		}
 }
 
-enum glu { GLU_SILU, GLU_GELU, GLU_CLAMPED };
-
 /* act(g) = g / (1 + exp(-a)), where a = g (silu), 2 sqrt(2 / pi) (g + 0.044715 g^3) (gelu), or 1.702 g (gelu
  * by sigmoid). */
-VFN vf activated(const enum glu how, vf g)
+VFN vf activated(const enum kern_act act, vf g)
 {
 	vf a = g;
-	if (how == GLU_CLAMPED)
+	if (act == KERN_GELU_SIGMOID)
 		a = v_mul(g, v_set1(1.702f));
-	if (how == GLU_GELU)
+	if (act == KERN_GELU_TANH)
 		a = v_mul(g, v_fma(v_mul(g, g), v_set1(0.0713548162726f), v_set1(1.5957691216057f)));
 	/* keep exp's argument below its overflow */
 	return v_div(g, v_add(v_set1(1), v_exp(v_min(v_sub(v_zero(), a), v_set1(88)))));
 }
 
-VFN void store_glu(const enum glu how, float *out, size_t out_stride, const float *gate, const float *up,
-		   size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows, int n,
-		   float limit, float plus)
+VFN void store_glu(const enum kern_act act, const struct cpu_glu *g)
 {
-	const vf most = v_set1(limit), least = v_set1(-limit);
-	for (int r = 0; r < n_rows; r++, out += out_stride, gate += c_stride, up += c_stride)
+	const vf most = v_set1(g->limit), least = v_set1(-g->limit), plus = v_set1(g->plus);
+	const float *gate = g->gate,
+		    *up = g->up, *const gate_bias = g->gate_bias, *const up_bias = g->up_bias;
+	const size_t out_stride = g->out_stride, c_stride = g->c_stride;
+	const int n = g->n;
+	float *out = g->out;
+	for (int r = 0; r < g->n_rows; r++, out += out_stride, gate += c_stride, up += c_stride)
 		for (int i = 0; i < n; i += 16) {
-			vf g = v_load(gate + i), u = v_load(up + i);
+			vf gv = v_load(gate + i), uv = v_load(up + i);
 			if (gate_bias)
-				g = v_add(g, v_load(gate_bias + i));
+				gv = v_add(gv, v_load(gate_bias + i));
 			if (up_bias)
-				u = v_add(u, v_load(up_bias + i));
-			if (how == GLU_CLAMPED) { /* if one is NaN, v_min and v_max return the second */
-				g = v_min(most, g);
-				u = v_add(v_max(least, v_min(most, u)), v_set1(plus));
+				uv = v_add(uv, v_load(up_bias + i));
+			if (act == KERN_GELU_SIGMOID) { /* if one is NaN, v_min and v_max return the second */
+				gv = v_min(most, gv);
+				uv = v_add(v_max(least, v_min(most, uv)), plus);
 			}
-			vf a = v_mul(activated(how, g), u);
+			vf a = v_mul(activated(act, gv), uv);
 			if (n - i >= 16)
 				v_store(out + i, a);
 			else
@@ -562,26 +557,14 @@ VFN void store_glu(const enum glu how, float *out, size_t out_stride, const floa
 		}
 }
 
-static void inner_store_swiglu(float *out, size_t out_stride, const float *gate, const float *up,
-			       size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
-			       int n)
+static void inner_store_glu(const struct cpu_glu *g)
 {
-	store_glu(GLU_SILU, out, out_stride, gate, up, c_stride, gate_bias, up_bias, n_rows, n, 0, 0);
-}
-
-static void inner_store_geglu(float *out, size_t out_stride, const float *gate, const float *up,
-			      size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
-			      int n)
-{
-	store_glu(GLU_GELU, out, out_stride, gate, up, c_stride, gate_bias, up_bias, n_rows, n, 0, 0);
-}
-
-static void inner_store_clamped(float *out, size_t out_stride, const float *gate, const float *up,
-				size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
-				int n, float limit, float plus)
-{
-	store_glu(GLU_CLAMPED, out, out_stride, gate, up, c_stride, gate_bias, up_bias, n_rows, n, limit,
-		  plus);
+	if (g->act == KERN_GELU_SIGMOID)
+		store_glu(KERN_GELU_SIGMOID, g);
+	else if (g->act == KERN_GELU_TANH)
+		store_glu(KERN_GELU_TANH, g);
+	else
+		store_glu(KERN_SILU, g);
 }
 
 /* ---- norm and rotation ---- */
@@ -798,9 +781,7 @@ static const struct cpu_isa inner_table = {
 	.rows_max = INNER_ROWS,
 	.linear_tile = inner_linear_tile,
 	.store_rows = inner_store_rows,
-	.store_swiglu = inner_store_swiglu,
-	.store_geglu = inner_store_geglu,
-	.store_clamped = inner_store_clamped,
+	.store_glu = inner_store_glu,
 	.rmsnorm = inner_rmsnorm,
 	.layernorm = inner_layernorm,
 	.square_sum = inner_square_sum,

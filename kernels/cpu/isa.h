@@ -87,6 +87,20 @@ struct cpu_head {
 	enum kern_rope_style style;
 };
 
+/* A gated activation: out[r * out_stride + i] = act(gate) * up, where gate and up are [r * c_stride + i] plus
+ * their bias, i < n.  KERN_GELU_SIGMOID limits gates to at most `limit` and ups to -limit .. limit, then adds
+ * `plus` to ups. */
+struct cpu_glu {
+	enum kern_act act; /* KERN_SILU, KERN_GELU_TANH or KERN_GELU_SIGMOID */
+	float limit, plus;
+	float *out;
+	size_t out_stride;
+	const float *gate, *up;
+	size_t c_stride;
+	const float *gate_bias, *up_bias; /* NULL or padded to 16 */
+	int n_rows, n;
+};
+
 struct cpu_kv_type;
 
 struct cpu_isa {
@@ -97,18 +111,7 @@ struct cpu_isa {
 	/* out[r * out_stride + i] = c[r * c_stride + i] + bias[i], i < n; bias: NULL or padded to 16. */
 	void (*store_rows)(float *out, size_t out_stride, const float *c, size_t c_stride, const float *bias,
 			   int n_rows, int n);
-	/* Like store_rows(), with silu(gate + bias) * (up + bias). */
-	void (*store_swiglu)(float *out, size_t out_stride, const float *gate, const float *up,
-			     size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
-			     int n);
-	/* Like store_swiglu(), with gelu (kern.h). */
-	void (*store_geglu)(float *out, size_t out_stride, const float *gate, const float *up,
-			    size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows, int n);
-	/* Like store_swiglu(), with gelu by sigmoid of gates up to `limit`, times ups within -limit .. limit
-	 * plus `plus`. */
-	void (*store_clamped)(float *out, size_t out_stride, const float *gate, const float *up,
-			      size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
-			      int n, float limit, float plus);
+	void (*store_glu)(const struct cpu_glu *g);
 	/* x += add (or NULL); out = x / sqrt(mean(x^2) + eps) * w */
 	void (*rmsnorm)(float *out, float *x, const float *add, const float *w, int n, float eps);
 	/* x += add (or NULL); out = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b (or NULL) */

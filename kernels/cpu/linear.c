@@ -380,16 +380,21 @@ void cpu_linear_act(const struct cpu_linear_job *j, float *out, const float *gat
 		    size_t c_stride, int c0, int n, int n_rows)
 {
 	const struct kern_linear *w = j->w;
-	const struct cpu_isa *isa = w->dev->isa;
 	const float *b0 = w->parts[0].bias, *b1 = w->parts[1].bias;
-	b0 = b0 ? b0 + c0 : NULL;
-	b1 = b1 ? b1 + c0 : NULL;
-	if (w->act == KERN_GELU_SIGMOID)
-		isa->store_clamped(out, j->out_stride, gate, up, c_stride, b0, b1, n_rows, n, w->limit,
-				   w->up_plus);
-	else
-		(w->act == KERN_GELU_TANH ? isa->store_geglu : isa->store_swiglu)(
-			out, j->out_stride, gate, up, c_stride, b0, b1, n_rows, n);
+	w->dev->isa->store_glu(&(struct cpu_glu){
+		.act = w->act,
+		.limit = w->limit,
+		.plus = w->up_plus,
+		.out = out,
+		.out_stride = j->out_stride,
+		.gate = gate,
+		.up = up,
+		.c_stride = c_stride,
+		.gate_bias = b0 ? b0 + c0 : NULL,
+		.up_bias = b1 ? b1 + c0 : NULL,
+		.n_rows = n_rows,
+		.n = n,
+	});
 }
 
 static void linear_task(void *arg, int task, int thread)

@@ -116,15 +116,25 @@ Test(isa, avx512_stores_as_plain_c_does)
 			a->store_rows(got, WIDE, c, WIDE, b0, ROWS, n);
 			b->store_rows(want, WIDE, c, WIDE, b0, ROWS, n);
 			kt_same(got, want, ROWS * WIDE, "store_rows");
-			a->store_swiglu(got, WIDE, c, up, WIDE, b0, b1, ROWS, n);
-			b->store_swiglu(want, WIDE, c, up, WIDE, b0, b1, ROWS, n);
-			kt_same(got, want, ROWS * WIDE, "store_swiglu");
-			a->store_geglu(got, WIDE, c, up, WIDE, b0, b1, ROWS, n);
-			b->store_geglu(want, WIDE, c, up, WIDE, b0, b1, ROWS, n);
-			kt_same(got, want, ROWS * WIDE, "store_geglu");
-			a->store_clamped(got, WIDE, c, up, WIDE, b0, b1, ROWS, n, 0.5f, 1);
-			b->store_clamped(want, WIDE, c, up, WIDE, b0, b1, ROWS, n, 0.5f, 1);
-			kt_same(got, want, ROWS * WIDE, "store_clamped");
+			const enum kern_act acts[] = {KERN_SILU, KERN_GELU_TANH, KERN_GELU_SIGMOID};
+			for (int act = 0; act < 3; act++) {
+				struct cpu_glu g = {.act = acts[act],
+						    .limit = 0.5f,
+						    .plus = 1,
+						    .out = got,
+						    .out_stride = WIDE,
+						    .gate = c,
+						    .up = up,
+						    .c_stride = WIDE,
+						    .gate_bias = b0,
+						    .up_bias = b1,
+						    .n_rows = ROWS,
+						    .n = n};
+				a->store_glu(&g);
+				g.out = want;
+				b->store_glu(&g);
+				kt_same(got, want, ROWS * WIDE, "store_glu");
+			}
 			a->softcap(got, n, 0.75f);
 			b->softcap(want, n, 0.75f);
 			kt_same(got, want, ROWS * WIDE, "softcap");

@@ -116,8 +116,12 @@ static void check_gateup(enum kern_compute compute, int n, int rows, int threads
 			const size_t some = (size_t)(n - i < 16 ? n - i : 16);
 			memcpy(gate, at, some * 4);
 			memcpy(up, at + n, some * 4);
-			d->isa->store_swiglu(floats + (size_t)r * (size_t)n + i, (size_t)n, gate, up, 16,
-					     NULL, NULL, 1, (int)some);
+			d->isa->store_glu(&(struct cpu_glu){.act = KERN_SILU,
+							    .out = floats + (size_t)r * (size_t)n + i,
+							    .gate = gate,
+							    .up = up,
+							    .n_rows = 1,
+							    .n = (int)some});
 		}
 	cpu_quantize(d, want, floats, rows, n);
 	cr_assert_eq(memcmp(got, want, out_bytes), 0, "mode %d, %d wide, %d rows, %d threads", (int)compute,

@@ -47,9 +47,6 @@ LOG_KEYS = {"n": "the noun that it counts, as jobs=", "of": "total_...=", "why":
 # Functions with more parameters, each with its reason.
 PARAMETERS = {
     ("controller/endpoints/files.c", "on_part"): "a callback of libmicrohttpd (MHD_PostDataIterator)",
-    **dict.fromkeys([("kernels/cpu/inner.h", f) for f in ("dense", "store_glu", "inner_store_swiglu", "inner_store_geglu",
-                                                          "inner_store_clamped")],
-                    "inlined into every kernel: to change with a measurement of each instruction set"),
     ("tests/cudasim/cublas.cc", "cublasGemmEx"): "a function of cuBLAS, emulated",
 }
 

@@ -264,27 +264,42 @@ VFN void seg_codes(const int bits, const int wp, const unsigned char *p, size_t 
 	}
 }
 
-/* xp planes of x: high and low bytes in int16.  wp planes of codes: 2 if codes are split. */
-#define SEG_ROUND                                                                                            \
-	UNROLL for (int v = 0; v < tn; v++)                                                                  \
-	{                                                                                                    \
-		qv q[4], high[4];                                                                            \
-		seg_codes(bits, wp, p + (size_t)v * 64, step, q, high);                                      \
-		/* To the second-level cache; with distance 0, the lines being read. */                      \
-		__builtin_prefetch(p + (size_t)v * 64 + ahead, 0, 2);                                        \
-		if (bits == 6) {                                                                             \
-			__builtin_prefetch(p + (size_t)v * 64 + step + ahead, 0, 2);                         \
-			__builtin_prefetch(p + (size_t)v * 64 + 2 * step + ahead, 0, 2);                     \
-		}                                                                                            \
-		UNROLL for (int r = 0; r < m; r++) UNROLL for (int b = 0; b < xp; b++)                       \
-			UNROLL for (int j = 0; j < quads; j++)                                               \
-		{                                                                                            \
-			const qx at = qx_load(x[r] + (size_t)b * low + k + (size_t)(4 * j));                 \
-			h[v][r][b][0] = qh_dot(h[v][r][b][0], q[j], at);                                     \
-			if (wp == 2)                                                                         \
-				h[v][r][b][1] = qh_dot(h[v][r][b][1], high[j], at);                          \
-		}                                                                                            \
+/* Planes of x: high and low bytes in int16.  Planes of codes: 2 if codes are split. */
+#define SEG_X_PLANES(wide)    ((wide) ? 2 : 1)
+#define SEG_CODE_PLANES(bits) ((bits) != 4 && DOT_SPLIT8 ? 2 : 1)
+
+/* Where a round reads. */
+struct seg_at {
+	const unsigned char *codes;       /* line of the first tile */
+	const unsigned char *x[DOT_ROWS]; /* the rows' values in the segment */
+	size_t k;                         /* offset of the round's first value in a row */
+};
+
+/* Add the products of one round to the sums. */
+VFN void seg_round(const int tn, const int m, const int bits, const int wide, const struct seg *s,
+		   const struct seg_at *from, qh sums[4][DOT_ROWS][2][2])
+{
+	const int xp = SEG_X_PLANES(wide), wp = SEG_CODE_PLANES(bits);
+	const int quads = bits == 8 ? 1 : bits == 6 ? 4 : 2, lines = bits == 6 ? 3 : 1;
+	const size_t low = (size_t)s->t->op->k_pad;
+	UNROLL for (int v = 0; v < tn; v++)
+	{
+		const unsigned char *p = from->codes + (size_t)v * 64;
+		qv q[4], high[4];
+		seg_codes(bits, wp, p, s->step, q, high);
+		/* To the second-level cache; with distance 0, the lines being read. */
+		UNROLL for (int line = 0; line < lines; line++)
+			__builtin_prefetch(p + (size_t)line * s->step + s->ahead, 0, 2);
+		UNROLL for (int r = 0; r < m; r++) UNROLL for (int b = 0; b < xp; b++)
+			UNROLL for (int j = 0; j < quads; j++)
+		{
+			const qx x = qx_load(from->x[r] + (size_t)b * low + from->k + (size_t)(4 * j));
+			sums[v][r][b][0] = qh_dot(sums[v][r][b][0], q[j], x);
+			if (wp == 2)
+				sums[v][r][b][1] = qh_dot(sums[v][r][b][1], high[j], x);
+		}
 	}
+}
 
 #define SEG_EACH                                                                                             \
 	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++)                               \
@@ -294,24 +309,21 @@ VFN void seg_codes(const int bits, const int wp, const unsigned char *p, size_t 
 VFN void seg_sums(const int tn, const int m, const int bits, const int wide, const int rounds,
 		  const struct seg *s, qa sum[4][DOT_ROWS])
 {
-	enum { ROWS = DOT_ROWS };
-	const int xp = wide ? 2 : 1, wp = bits != 4 && DOT_SPLIT8 ? 2 : 1;
+	const int xp = SEG_X_PLANES(wide), wp = SEG_CODE_PLANES(bits);
 	const int quads = bits == 8 ? 1 : bits == 6 ? 4 : 2, chunk = DOT_FOLD ? 8 / quads : rounds;
-	const size_t low = (size_t)s->t->op->k_pad, ahead = s->ahead, step = s->step;
-	size_t k = 0;
-	const unsigned char *p = s->lines, *x[ROWS];
-	qa acc[4][ROWS][2][2];
-	UNROLL for (int r = 0; r < m; r++) x[r] = s->x + (size_t)r * s->t->op->row;
+	struct seg_at at = {.codes = s->lines};
+	qa acc[4][DOT_ROWS][2][2];
+	UNROLL for (int r = 0; r < m; r++) at.x[r] = s->x + (size_t)r * s->t->op->row;
 	SEG_EACH acc[v][r][b][w] = qa_zero();
 	for (int left = rounds; left > 0; left -= chunk) {
-		qh h[4][ROWS][2][2];
+		qh h[4][DOT_ROWS][2][2];
 		const int n = left < chunk ? left : chunk;
 		SEG_EACH h[v][r][b][w] = qh_begin(acc[v][r][b][w]);
 		ROLLED for (int i = 0; i < n; i++)
 		{
-			SEG_ROUND
-			p += bits == 6 ? 3 * step : step;
-			k += (size_t)(4 * quads);
+			seg_round(tn, m, bits, wide, s, &at, h);
+			at.codes += bits == 6 ? 3 * s->step : s->step;
+			at.k += (size_t)(4 * quads);
 		}
 		SEG_EACH acc[v][r][b][w] = qh_end(acc[v][r][b][w], h[v][r][b][w]);
 	}
@@ -381,7 +393,7 @@ VFN void seg_short(const int tn, const int m, const int bits, const int wide, co
 
 /* True if outputs fit the registers with sums and scales. */
 #define SEG_HOLDS(tn, m, bits, wide)                                                                         \
-	((tn) == 4 && 3 * (tn) * (m) * ((wide) + 1) * ((bits) != 4 ? DOT_SPLIT8 + 1 : 1) <= DOT_ACC)
+	((tn) == 4 && 3 * (tn) * (m)*SEG_X_PLANES(wide) * SEG_CODE_PLANES(bits) <= DOT_ACC)
 
 VFN void seg_run(const int tn, const int m, const int bits, const int wide, const struct seg *run)
 {
@@ -414,7 +426,7 @@ VFN void seg_run(const int tn, const int m, const int bits, const int wide, cons
 #define SEG_CASE(tn, n, bits, wide)                                                                          \
 	case n: {                                                                                            \
 		enum {                                                                                       \
-			FITS = (tn) * (n) * ((wide) + 1) * ((bits) != 4 ? DOT_SPLIT8 + 1 : 1) <= DOT_ACC &&  \
+			FITS = (tn) * (n)*SEG_X_PLANES(wide) * SEG_CODE_PLANES(bits) <= DOT_ACC &&           \
 			       (n) <= DOT_ROWS,                                                              \
 		};                                                                                           \
 		if (FITS)                                                                                    \
@@ -456,7 +468,7 @@ static seg_fn *seg_find(int tn, int bits, bool wide)
 /* Rows that fit the registers with tn tiles. */
 static int seg_rows(int tn, int bits, bool wide)
 {
-	int n = DOT_ACC / (tn * (wide ? 2 : 1) * (bits != 4 && DOT_SPLIT8 ? 2 : 1));
+	int n = DOT_ACC / (tn * SEG_X_PLANES(wide) * SEG_CODE_PLANES(bits));
 	return n < DOT_ROWS ? n : DOT_ROWS;
 }
 
