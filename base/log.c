@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 1024, ESCAPED_MAX = 6 * TEXT_MAX /* up to \u001f for each byte */ };
+enum { TEXT_MAX = 1024, FORMAT_MAX = 512, ESCAPED_MAX = 6 * TEXT_MAX /* up to \u001f for each byte */ };
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
@@ -109,14 +109,54 @@ static void write_json(enum log_level level, const char *component, const char *
 		return; /* there is nowhere else to report the failure */
 }
 
+static size_t count_of(const char *text, const char *set)
+{
+	size_t n = 0;
+	for (; *(text += strcspn(text, set)); text++)
+		n++;
+	return n;
+}
+
+/* Format again a text with quotes or backslashes that are not the format's: within the format's quotes, a
+ * backslash goes before each, so that no value can end itself.  A control character that the text does not
+ * have stands for the format's quotes meanwhile. */
+static void format_escaped(char text[TEXT_MAX], const char *fmt, va_list ap)
+{
+	char marked[FORMAT_MAX], raw[TEXT_MAX], mark = 1;
+	while (mark < 0x20 && strchr(text, mark))
+		mark++;
+	const size_t len = strlen(fmt);
+	if (mark == 0x20 || len >= sizeof marked)
+		return;
+	for (size_t i = 0; i <= len; i++)
+		marked[i] = fmt[i] == '"' ? mark : fmt[i];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	vsnprintf(raw, sizeof raw, marked, ap);
+#pragma GCC diagnostic pop
+	bool quoted = false;
+	size_t n = 0;
+	for (const char *p = raw; *p && n < TEXT_MAX - 2; p++) {
+		quoted ^= *p == mark;
+		if (quoted && (*p == '"' || *p == '\\'))
+			text[n++] = '\\';
+		text[n++] = *p == mark ? '"' : *p;
+	}
+	text[n] = '\0';
+}
+
 void log_line(enum log_level level, const char *component, const char *fmt, ...)
 {
 	if (level < log_least)
 		return;
 	char text[TEXT_MAX];
-	va_list ap;
+	va_list ap, again;
 	va_start(ap, fmt);
+	va_copy(again, ap);
 	vsnprintf(text, sizeof text, fmt, ap);
+	if (count_of(text, "\"\\") > count_of(fmt, "\"\\"))
+		format_escaped(text, fmt, again);
+	va_end(again);
 	va_end(ap);
 	if (log_how == LOG_JSON)
 		write_json(level, component, text);

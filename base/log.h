@@ -5,8 +5,8 @@
  *   json   {"time":"2026-11-22T19:10:16.123+01:00","level":"info","program":"controller","part":"main",
  *           "message":"ready model=demo"}      one line
  *
- * The text names the event; every value has a key.  Text with blanks is quoted.  A key has one name in all
- * lines (make lint checks this):
+ * The text names the event; every value has a key.  Text with blanks is quoted; a quote or a backslash in it
+ * has a backslash before it.  A key has one name in all lines (make lint checks this):
  *
  *   worker, replica, job, batch, pid, device, url       which one
  *   file; path                                          a file; a model's directory or file

@@ -19,7 +19,8 @@ static const struct usage usage = {
 	.words = "",
 	.about = "Compiles a grammar for structured output: prints its states, bytes and time, or what is "
 		 "not\n"
-		 "supported and where.  Give one of --schema, --regex, --gbnf, --lark, --choice and --form.",
+		 "supported and where.  Give one of --schema, --regex, --gbnf, --lark, --choice and "
+		 "--composite.",
 };
 
 static const struct {
@@ -27,7 +28,7 @@ static const struct {
 	enum grammar_language language;
 } languages[] = {
 	{"schema", GRAMMAR_SCHEMA}, {"regex", GRAMMAR_REGEX},   {"gbnf", GRAMMAR_GBNF},
-	{"lark", GRAMMAR_LARK},     {"choice", GRAMMAR_CHOICE}, {"form", GRAMMAR_COMPOSITE},
+	{"lark", GRAMMAR_LARK},     {"choice", GRAMMAR_CHOICE}, {"composite", GRAMMAR_COMPOSITE},
 };
 enum { N_LANGUAGES = sizeof languages / sizeof *languages, PRINT_MAX = 1 << 20 };
 
@@ -117,8 +118,9 @@ static int run(const struct opts *o)
 		which = i;
 	}
 	if (which < 0)
-		return term_usage(usage.name,
-				  "one of --schema, --regex, --gbnf, --lark, --choice and --form is needed");
+		return term_usage(
+			usage.name,
+			"one of --schema, --regex, --gbnf, --lark, --choice and --composite is needed");
 	const char *text = opts_text(o, languages[which].option);
 	if (languages[which].language == GRAMMAR_REGEX)
 		return compile(o, GRAMMAR_REGEX, text, strlen(text));
@@ -136,6 +138,7 @@ int cmd_grammar(int argc, char **argv)
 {
 	struct opts o = {0};
 	opts_add_program(&o, OPTION_GRAMMAR);
+	opts_alias(&o, NULL, 0);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = term_finish(run(&o));

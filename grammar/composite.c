@@ -45,8 +45,8 @@ static int fail(struct composite_parser *f, int err, const char *fmt, ...)
 	format_text(text, sizeof text, fmt, ap);
 	va_end(ap);
 	f->err = err;
-	err_why(f->why, err, "form: %.*s%s: %s", PATH_SHOWN, f->path.p, f->path.len > PATH_SHOWN ? "..." : "",
-		text);
+	err_why(f->why, err, "composite: %.*s%s: %s", PATH_SHOWN, f->path.p,
+		f->path.len > PATH_SHOWN ? "..." : "", text);
 	return AST_FAILED;
 }
 
@@ -413,7 +413,7 @@ int composite_parse(struct ast *a, const char *text, size_t n, int *node, struct
 	*node = AST_FAILED;
 	int rc = json_parse_within(text, n, json_tree_max, &root, NULL, why);
 	if (rc)
-		return err_prefix(why, rc, "form");
+		return err_prefix(why, rc, "composite");
 	buf_puts(&f.path, "#");
 	*node = part_node(&f, root);
 	buf_fini(&f.path);

@@ -220,7 +220,7 @@ static const struct {
 	{"/models/unload", MHD_HTTP_NOT_IMPLEMENTED, "the service has one model, which it is started with"},
 	{"/models/sse", MHD_HTTP_NOT_IMPLEMENTED, "the service has one model, which it is started with"},
 	{"/v1/chat/completions/control", MHD_HTTP_NOT_IMPLEMENTED,
-	 "bound a thought with thinking_token_budget"},
+	 "limit reasoning with thinking_token_budget"},
 	{"/v1/systemone", MHD_HTTP_NOT_IMPLEMENTED, "this service has no decision models"},
 };
 

@@ -298,7 +298,7 @@ static const struct field_row rerank_rows[] = {
 };
 static const struct field_row score_rows[] = {
 	{"text_1", TEXTS, FIELD_HONOURED, 0, 0, NULL, "a text or an array of them"},
-	{"text_2", TEXTS, FIELD_HONOURED, 0, 0, NULL, "as many, or any number beside one text_1"},
+	{"text_2", TEXTS, FIELD_HONOURED, 0, 0, NULL, "as many, or any number with one text_1"},
 	{"queries", TEXTS, FIELD_HONOURED, 0, 0, NULL, "text_1"},
 	{"data_1", TEXTS, FIELD_HONOURED, 0, 0, NULL, "text_1"},
 	{"documents", TEXTS, FIELD_HONOURED, 0, 0, NULL, "text_2"},

@@ -174,7 +174,7 @@ const char *framing_fault(struct MHD_Connection *c, const char *method, const ch
 	if (h.measured && (!i || h.next + 2 != (uintptr_t)method + i->header_size))
 		return "a line of the request's head does not end with CR LF";
 	if (h.n_codings && h.n_lengths)
-		return "Content-Length beside Transfer-Encoding";
+		return "Content-Length with Transfer-Encoding";
 	if (h.n_codings && strcmp(version, MHD_HTTP_VERSION_1_0) == 0)
 		return "Transfer-Encoding is not part of HTTP/1.0";
 	return NULL;

@@ -388,7 +388,7 @@ static int check_allowed(struct api_request *r)
 	free(never);
 	return some ? 0
 		    : api_fail(r->p, E_BAD_REQUEST, "allowed_token_ids",
-			       "allowed_token_ids: none is left beside bad_words%s",
+			       "allowed_token_ids: bad_words leave none%s",
 			       n_stop ? " and, before min_tokens, what ends an output" : "");
 }
 
@@ -554,7 +554,7 @@ static int get_chat_constraint(struct api_request *r)
 		.exact = constraint_request_exact(&r->fields)};
 	if (r->fields.thinking_budget >= 0 && !svc->reasoning && svc->strict)
 		return api_fail(r->p, E_BAD_REQUEST, "thinking_token_budget",
-				"thinking_token_budget: the model's chats have no thoughts");
+				"thinking_token_budget: the model's chats have no reasoning");
 	if (r->fields.thinking_budget >= 0 && !svc->reasoning)
 		request_fields_ignore(&r->fields, "thinking_token_budget");
 	return r->fields.messages ? chat_constraint_make(&constraint, &r->s->params.constraint, r->p) : 0;

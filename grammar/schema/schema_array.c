@@ -196,7 +196,7 @@ static int containing_items(struct schema *s, const struct alt *alt, const struc
 	g.n_hits = (c->n_max != SIZE_MAX ? c->n_max : c->n) + 1;
 	for (const struct atom *a = alt->atoms; a; a = a->next) {
 		if (a->kind == A_CONTAINS && a != c) {
-			schema_error(s, -ENOTSUP, a->owner, "contains beside another one is not supported");
+			schema_error(s, -ENOTSUP, a->owner, "a second contains is not supported");
 			return AST_FAILED;
 		}
 	}

@@ -221,7 +221,7 @@ static const struct field_row rows[] = {
 	{"tool_choice", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
 	 "`auto`, `any`, `tool`, `none`; `disable_parallel_tool_use`"},
 	{"thinking", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
-	 "`enabled` with `budget_tokens`, which bounds the thought, `adaptive`, `disabled`; `display`"},
+	 "`enabled` with `budget_tokens`, which limits the thinking, `adaptive`, `disabled`; `display`"},
 	{"output_config", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, "`format` (a JSON schema) and `effort`"},
 	{"output_format", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
 	 "the older name of `output_config.format`"},

@@ -165,7 +165,7 @@ static const char NO_SHIFT[] = "a prompt that does not fit is refused";
 		 0,                                                                                          \
 		 0,                                                                                          \
 		 NULL,                                                                                       \
-		 "true; false: no thought is shown; a level where the model's template has one"},            \
+		 "true; false: no reasoning is shown; a level where the model's template has one"},          \
 		{"logprobs", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, NULL},                               \
 		{"top_logprobs", FIELD_INTEGER, FIELD_HONOURED, 0, 20, NULL, "with `logprobs`"},             \
 		{"keep_alive", FIELD_STRING | FIELD_NUMBER, FIELD_IGNORED, 0, 0, NULL, KEPT},                \

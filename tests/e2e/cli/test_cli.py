@@ -35,7 +35,7 @@ COMMANDS = {
     ("scale",): ["--to", "--device", "--timeout", "--json"],
     ("drain",): ["--to", "--json"],
     ("tokenize",): ["--ids", "--decode", "--add-special", "--no-special"],
-    ("grammar",): ["--schema", "--regex", "--gbnf", "--lark", "--choice", "--form", "--accepts"],
+    ("grammar",): ["--schema", "--regex", "--gbnf", "--lark", "--choice", "--composite", "--accepts"],
     ("inspect",): ["MODEL", "cpu", "gpu"],
     ("pull",): ["ORG/NAME", "--endpoint", "--include", "--exclude", "--as", "QUERN_TOKEN", "HF_TOKEN"],
     ("list",): ["--json"],
@@ -598,10 +598,11 @@ def test_grammar_shows_what_it_compiles_to_and_accepts(run, tmp_path):
     r = run("grammar", "--schema", schema, "--accepts", input='{"a": 12}\n{"a": "x"}\n{}\n')
     assert r.stdout.splitlines() == ["yes", "no, byte 6", "no, byte 1"]
     assert "a" in run("grammar", "--schema", schema, "--print").stdout
-    form = tmp_path / "f"
-    form.write_text('{"type": "sequence", "parts": [{"type": "text", "until": ["!"]}, {"type": "literal", "text": "!"}]}')
-    r = run("grammar", "--form", form, "--accepts", input="a!\n!!\n")
-    assert r.stdout.splitlines() == ["yes", "no, byte 1"]
+    composite = tmp_path / "f"
+    composite.write_text('{"type": "sequence", "parts": [{"type": "text", "until": ["!"]}, {"type": "literal", "text": "!"}]}')
+    for option in ("--composite", "--form"):   # the latter is the name of earlier versions
+        r = run("grammar", option, composite, "--accepts", input="a!\n!!\n")
+        assert r.stdout.splitlines() == ["yes", "no, byte 1"]
 
 
 def test_grammar_names_what_is_not_supported(run, tmp_path):

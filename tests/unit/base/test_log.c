@@ -58,6 +58,16 @@ Test(log, a_line_has_its_date_and_zone)
 	expect_match("^" TIME " warn controller/main: ready model=de\\?mo\n$", logged());
 }
 
+Test(log, a_quoted_value_cannot_end_itself)
+{
+	log_init("worker", LOG_INFO, LOG_TEXT);
+	log_warn("main", "refused name=%s reason=\"%s\" file=\"%.40s\" bytes=%d", "a\"b",
+		 "no \"x\" in c:\\d\x01", "e", 7);
+	expect_match(
+		"main: refused name=a\"b reason=\"no [\\]\"x[\\]\" in c:[\\][\\]d\\?\" file=\"e\" bytes=7\n$",
+		logged());
+}
+
 Test(log, json_is_one_object_a_line_whatever_the_text)
 {
 	struct why why;

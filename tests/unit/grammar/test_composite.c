@@ -93,15 +93,16 @@ Test(composite, rules_are_referred_to_by_name)
 	help_yes(g, "[]yx", "[xx[x[]]]yx");
 	help_no(g, "[]xx", "[]", "[y]yx", "[[]yx");
 	grammar_free(g);
-	expect_refused("{\"type\": \"rule\", \"name\": \"x\"}", -EINVAL, "form: #: there is no rule \"x\"");
+	expect_refused("{\"type\": \"rule\", \"name\": \"x\"}", -EINVAL,
+		       "composite: #: there is no rule \"x\"");
 	expect_refused("{\"type\": \"rules\", \"rules\": {\"x\": {\"type\": \"regex\", \"pattern\": \"(\"}}, "
 		       "\"part\": "
 		       "{\"type\": \"rule\", \"name\": \"x\"}}",
-		       -EINVAL, "form: #/rules/x: regex, byte 1: ( without )");
+		       -EINVAL, "composite: #/rules/x: regex, byte 1: ( without )");
 	expect_refused("{\"type\": \"sequence\", \"parts\": [{\"type\": \"rules\", \"rules\": {}, \"part\": "
 		       "{\"type\": "
 		       "\"text\"}}, {\"type\": \"rules\", \"rules\": [], \"part\": {\"type\": \"text\"}}]}",
-		       -EINVAL, "form: #/parts/1: \"rules\" must be an object of parts");
+		       -EINVAL, "composite: #/parts/1: \"rules\" must be an object of parts");
 	struct ast *a = parsed(
 		"{\"type\": \"rules\", \"rules\": {\"x\": {\"type\": \"sequence\", \"parts\": [{\"type\": "
 		"\"literal\", \"text\": \"a\"}, {\"type\": \"rule\", \"name\": \"x\"}]}}, \"part\": "
@@ -123,11 +124,11 @@ Test(composite, a_schema_may_be_that_of_a_property_and_have_pythons_words)
 	help_no(g, "true", "{}", "null");
 	grammar_free(g);
 	expect_refused("{\"type\": \"schema\", \"property\": \"a\", \"schema\": {}}", -EINVAL,
-		       "form: #/schema: #: there is no property \"a\"");
+		       "composite: #/schema: #: there is no property \"a\"");
 	expect_refused("{\"type\": \"schema\", \"words\": \"c\", \"schema\": {}}", -EINVAL,
-		       "form: #: \"words\" must be \"json\" or \"python\"");
+		       "composite: #: \"words\" must be \"json\" or \"python\"");
 	expect_refused("{\"type\": \"schema\", \"property\": 1, \"schema\": {}}", -EINVAL,
-		       "form: #: \"property\" must be a string without NUL");
+		       "composite: #: \"property\" must be a string without NUL");
 }
 
 Test(composite, a_schema_may_leave_out_blanks)
@@ -153,7 +154,7 @@ Test(composite, schemas_are_bounded_within_a_part)
 	grammar_free(g);
 	expect_refused(
 		"{\"type\": \"option\", \"part\": {\"type\": \"bounded\", \"part\": {\"type\": \"xml\"}}}",
-		-EINVAL, "form: #/part: type \"xml\" is not known");
+		-EINVAL, "composite: #/part: type \"xml\" is not known");
 }
 
 Test(composite, whitespace_of_a_pattern_has_a_bound_that_can_be_lifted)
@@ -173,7 +174,7 @@ Test(composite, whitespace_of_a_pattern_has_a_bound_that_can_be_lifted)
 	expect_refused(
 		"{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \" \", \"max\": 1}}",
 		-EINVAL,
-		"form: #: \"space\" must be \"one\", \"none\" or {\"pattern\": a string without NUL}");
+		"composite: #: \"space\" must be \"one\", \"none\" or {\"pattern\": a string without NUL}");
 }
 
 Test(composite, a_text_holds_none_of_its_ends)
@@ -225,7 +226,7 @@ Test(composite, strings_of_a_schema_may_be_kept_free_of_a_text)
 	help_no(g, "\"a</p>b\"", "{\"a\": \"</p>\"}", "{\"</p>\": \"<\"}");
 	grammar_free(g);
 	expect_refused("{\"type\": \"schema\", \"schema\": true, \"without\": \"\"}", -EINVAL,
-		       "form: #: \"without\" must be a text without quotes and backslashes");
+		       "composite: #: \"without\" must be a text without quotes and backslashes");
 }
 
 /* Make a small vocabulary: special tokens, and all single bytes. */
@@ -393,51 +394,54 @@ Test(composite, a_spent_budget_survives_empty_caches)
 
 Test(composite, what_is_wrong_is_named_by_its_path)
 {
-	expect_refused("{", -EINVAL,
-		       "form: not valid JSON: line 1, column 1: string or '}' expected near end of file");
-	expect_refused("[]", -EINVAL, "form: #: must be an object with a \"type\"");
-	expect_refused("{\"type\": \"xml\"}", -EINVAL, "form: #: type \"xml\" is not known");
+	expect_refused(
+		"{", -EINVAL,
+		"composite: not valid JSON: line 1, column 1: string or '}' expected near end of file");
+	expect_refused("[]", -EINVAL, "composite: #: must be an object with a \"type\"");
+	expect_refused("{\"type\": \"xml\"}", -EINVAL, "composite: #: type \"xml\" is not known");
 	expect_refused("{\"type\": \"text\", \"max\": 1}", -EINVAL,
-		       "form: #: \"max\" is not a member of this type");
+		       "composite: #: \"max\" is not a member of this type");
 	expect_refused("{\"type\": \"text\", \"until\": [\"\"]}", -EINVAL,
-		       "form: #: \"until\": item 0 is empty");
+		       "composite: #: \"until\": item 0 is empty");
 	expect_refused("{\"type\": \"text\", \"until\": \"x\"}", -EINVAL,
-		       "form: #: \"until\" must be an array of strings");
+		       "composite: #: \"until\" must be an array of strings");
 	expect_refused("{\"type\": \"either\", \"parts\": []}", -EINVAL,
-		       "form: #: \"parts\" must be an array of parts");
+		       "composite: #: \"parts\" must be an array of parts");
 	expect_refused("{\"type\": \"sequence\", \"parts\": [{\"type\": \"repeat\", \"part\": {}}]}", -EINVAL,
-		       "form: #/parts/0/part: must be an object with a \"type\"");
+		       "composite: #/parts/0/part: must be an object with a \"type\"");
 	expect_refused("{\"type\": \"repeat\", \"min\": 2, \"max\": 1, \"part\": {\"type\": \"text\"}}",
-		       -EINVAL, "form: #: a repeat of 2 to 1 times");
+		       -EINVAL, "composite: #: a repeat of 2 to 1 times");
 	expect_refused("{\"type\": \"option\", \"part\": {\"type\": \"regex\", \"pattern\": \"(\"}}", -EINVAL,
-		       "form: #/part: regex, byte 1: ( without )");
+		       "composite: #/part: regex, byte 1: ( without )");
 	expect_refused("{\"type\": \"sequence\", \"parts\": [{\"type\": \"text\"}, {\"type\": \"schema\", "
 		       "\"schema\":"
 		       " {\"properties\": {\"a\": {\"type\": \"int\"}}}}]}",
-		       -EINVAL, "form: #/parts/1/schema: #/properties/a: type \"int\" is unknown");
+		       -EINVAL, "composite: #/parts/1/schema: #/properties/a: type \"int\" is unknown");
 	expect_refused("{\"type\": \"schema\", \"schema\": true, \"strings\": \"raw\"}", -EINVAL,
-		       "form: #: \"strings\" must be \"json\" or \"short\"");
-	expect_refused("{\"type\": \"schema\", \"schema\": true, \"space\": 1}", -EINVAL,
-		       "form: #: \"space\" must be \"one\", \"none\" or {\"pattern\": a string without NUL}");
+		       "composite: #: \"strings\" must be \"json\" or \"short\"");
 	expect_refused(
-		"{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \"-+\"}}", -EINVAL,
-		"form: #/schema: #: the pattern of whitespace \"-+\" matches no text of at most 20 blanks, "
-		"tabs, newlines and returns");
-	expect_refused("{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \" {21}\"}}",
-		       -EINVAL,
-		       "form: #/schema: #: the pattern of whitespace \" {21}\" matches no text of at most 20 "
-		       "blanks, tabs, newlines and returns");
-	expect_refused("{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \"( \"}}", -ENOTSUP,
-		       "form: #/schema: #: the pattern of whitespace \"( \": regex, byte 2: ( without )");
+		"{\"type\": \"schema\", \"schema\": true, \"space\": 1}", -EINVAL,
+		"composite: #: \"space\" must be \"one\", \"none\" or {\"pattern\": a string without NUL}");
+	expect_refused("{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \"-+\"}}", -EINVAL,
+		       "composite: #/schema: #: the pattern of whitespace \"-+\" matches no text of at most "
+		       "20 blanks, "
+		       "tabs, newlines and returns");
+	expect_refused(
+		"{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \" {21}\"}}", -EINVAL,
+		"composite: #/schema: #: the pattern of whitespace \" {21}\" matches no text of at most 20 "
+		"blanks, tabs, newlines and returns");
+	expect_refused(
+		"{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \"( \"}}", -ENOTSUP,
+		"composite: #/schema: #: the pattern of whitespace \"( \": regex, byte 2: ( without )");
 	expect_refused("{\"type\": \"token\", \"text\": \"\"}", -EINVAL,
-		       "form: #: a token's text must have 1 to 256 bytes");
+		       "composite: #: a token's text must have 1 to 256 bytes");
 	expect_refused("{\"type\": \"budget\", \"tokens\": 0}", -EINVAL,
-		       "form: #: tokens is 0, must be from 1 to 1073741824");
+		       "composite: #: tokens is 0, must be from 1 to 1073741824");
 	expect_refused("{\"type\": \"sequence\", \"parts\": [{\"type\": \"budget\", \"tokens\": 1},"
 		       " {\"type\": \"budget\", \"tokens\": 2}]}",
-		       -EINVAL, "form: #/parts/1: budgets of 1 and 2 tokens");
+		       -EINVAL, "composite: #/parts/1: budgets of 1 and 2 tokens");
 	expect_refused("{\"type\": \"choice\", \"choices\": [\"a\", 1]}", -EINVAL,
-		       "form: #: \"choices\": item 1 is not a string");
+		       "composite: #: \"choices\": item 1 is not a string");
 }
 
 Test(composite, nesting_is_bounded)

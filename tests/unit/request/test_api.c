@@ -234,14 +234,14 @@ Test(api, allowed_ids_must_leave_one_to_choose)
 		job("\"allowed_token_ids\": [300, 301], \"stop_token_ids\": [300], \"min_tokens\": 2");
 	submit_free(s);
 	bad_param("\"allowed_token_ids\": [300], \"stop_token_ids\": [300], \"min_tokens\": 2",
-		  "none is left");
+		  "bad_words leave none");
 	submit_free(job("\"allowed_token_ids\": [300], \"stop_token_ids\": [300]"));
 	s = job("\"bad_words\": [\"a\"]");
 	char text[256];
 	cr_assert_eq(s->params.bad_len[0], 1);
 	snprintf(text, sizeof text, "\"allowed_token_ids\": [%d], \"bad_words\": [\"a\"]", s->params.bad[0]);
 	submit_free(s);
-	bad_param(text, "none is left beside bad_words");
+	bad_param(text, "bad_words leave none");
 }
 
 Test(api, llama_cpp_samplers_are_read)

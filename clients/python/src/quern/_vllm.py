@@ -129,7 +129,7 @@ TABLE: Dict[str, Dict[str, Name]] = {
     },
     "LLM.score": {
         **_yes("use_tqdm"),
-        "data_1": Name("a text or a list of them"), "data_2": Name("as many, or any number beside one"),
+        "data_1": Name("a text or a list of them"), "data_2": Name("as many, or any number with one"),
         "pooling_params": Name("use_activation=True alone"),
         "lora_request": _LORA,
         "tokenization_kwargs": Name("add_special_tokens, and truncate_prompt_tokens of embedding models"),
