@@ -341,7 +341,7 @@ $(BUILD)/obj/tests/testdata.o $(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DQUERN_ROOT
 # A test of tests/unit/FOLDER links what that folder uses (and TESTS_ALSO_test_x), every other test all.
 # Its helpers: sources beside it that are not tests, and those of tests/ as a library.
 TESTS_ALSO_test_inspect             := kernels
-TESTS_ALSO_test_kept                := kernels
+TESTS_ALSO_test_packed              := kernels
 TESTS_ALSO_test_jobs_durable_damage := controller
 TESTS_ALSO_test_model_vocabulary    := controller
 TESTS_ALSO_test_supervisor_lines    := controller

@@ -325,8 +325,8 @@ static json_t *second_copies(const struct model_config *c, const struct weights 
 {
 	json_t *o = json_object();
 	const char *why;
-	for (int m = 0; m < KEPT_MODES; m++) {
-		const char *mode = kept_mode_name((enum kept_mode)m);
+	for (int m = 0; m < PACKED_MODES; m++) {
+		const char *mode = packed_mode_name((enum packed_mode)m);
 		const int64_t bytes = report_second_copy(w, c, mode, &why);
 		if (bytes)
 			json_object_set_new(o, mode, json_integer((json_int_t)bytes));
@@ -338,10 +338,10 @@ static json_t *second_copies(const struct model_config *c, const struct weights 
 static json_t *loaded(const struct model_config *c, const struct weights *w)
 {
 	json_t *o = json_object();
-	for (int m = 0; m < KEPT_MODES; m++)
-		json_object_set_new(
-			o, kept_mode_name((enum kept_mode)m),
-			json_integer((json_int_t)kept_weights(w, c, (enum kept_mode)m, KEPT_HEAD_MODE)));
+	for (int m = 0; m < PACKED_MODES; m++)
+		json_object_set_new(o, packed_mode_name((enum packed_mode)m),
+				    json_integer((json_int_t)packed_weights(w, c, (enum packed_mode)m,
+									    PACKED_HEAD_MODE)));
 	return o;
 }
 
@@ -384,7 +384,7 @@ static json_t *describe_placement(const struct model_config *c, const struct wei
 	struct proposal p;
 	if (bytes <= 0 || !c->experts.n)
 		return NULL;
-	proposal_make(&p, c, w, (int64_t)(OPTION_GPU_FRACTION * (double)bytes), kept_mode(mode));
+	proposal_make(&p, c, w, (int64_t)(OPTION_GPU_FRACTION * (double)bytes), packed_mode(mode));
 	return json_pack("{s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "gpu_bytes",
 			 (json_int_t)bytes, "fits", p.fits, "layers_on_gpu", p.n_sparse - p.n_cpu,
 			 "layers_on_host", p.n_cpu, "gpu_weights", (json_int_t)p.device_bytes, "gpu_experts",
@@ -435,7 +435,7 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 				      (json_int_t)(kv * c->max_position), "kv_type", type, "compute", mode));
 	json_object_set_new(o, "storage", report_storage(w));
 	json_object_set_new(o, "memory_by_context",
-			    report_memory(c, kept_weights(w, c, kept_mode(mode), KEPT_HEAD_MODE), kv));
+			    report_memory(c, packed_weights(w, c, packed_mode(mode), PACKED_HEAD_MODE), kv));
 	json_t *speed = report_speed(c, w, cpu, kv);
 	if (speed)
 		json_object_set_new(o, "speed", speed);
@@ -573,7 +573,7 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	       "--compute %s "
 	       "has them\n",
 	       "memory", term_bytes((double)w->bytes, a, sizeof a),
-	       term_bytes((double)kept_weights(w, c, kept_mode(compute), KEPT_HEAD_MODE), e, sizeof e),
+	       term_bytes((double)packed_weights(w, c, packed_mode(compute), PACKED_HEAD_MODE), e, sizeof e),
 	       term_bytes((double)json_integer_value(json_get(memory, "kv_per_token")), b, sizeof b),
 	       term_bytes((double)json_integer_value(json_get(memory, "kv_of_a_full_context")), d, sizeof d),
 	       json_string_value(json_get(memory, "kv_type")), compute);

@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "formats/place/kept.h"
+#include "formats/place/packed.h"
 #include "formats/weights.h"
 #include "worker/experts/prefetch.h"
 
@@ -79,10 +79,10 @@ int64_t step_host_experts_stored(const struct step *s, const struct weights *w)
 static int64_t host_experts_in_memory(const struct step *s, const struct weights *w,
 				      enum kern_compute compute)
 {
-	const enum kept_mode mode = kept_mode(kern_compute_name(compute));
+	const enum packed_mode mode = packed_mode(kern_compute_name(compute));
 	int64_t n = 0;
 	for (int i = 0; i < w->n_layers; i++)
-		n += s->placement.cpu[i] ? kept_experts(&w->layers[i], hot_layer(&s->hot, i), mode) : 0;
+		n += s->placement.cpu[i] ? packed_experts(&w->layers[i], hot_layer(&s->hot, i), mode) : 0;
 	return n;
 }
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "formats/place/kept.h"
+#include "formats/place/packed.h"
 #include "formats/weights.h"
 #include "worker/profile.h"
 
@@ -220,8 +220,8 @@ static int64_t planned_bytes(const struct step *s, const struct step_args *a, co
 	s->ops->info(s->dev, &info);
 	if (info.steps_take_memory || step_compute_mode(s->load.compute, a->device, a->isa, &compute, NULL))
 		return s->stored_bytes - step_host_experts_stored(s, w);
-	const int64_t all =
-		kept_weights(w, &s->config, kept_mode(kern_compute_name(compute)), kept_head(s->load.head));
+	const int64_t all = packed_weights(w, &s->config, packed_mode(kern_compute_name(compute)),
+					   packed_head(s->load.head));
 	return (int64_t)((double)all * ((double)s->stored_bytes / (double)w->bytes));
 }
 

@@ -1,7 +1,7 @@
 #include "cli/models/report.h"
 
 #include "base/json.h"
-#include "formats/place/kept.h"
+#include "formats/place/packed.h"
 #include "cli/terminal/term.h"
 
 #include <math.h>
@@ -149,7 +149,7 @@ json_t *report_storage(const struct weights *w)
 /* ---- cost ---- */
 
 struct reading {
-	enum kept_mode mode;
+	enum packed_mode mode;
 	int64_t bytes;
 };
 
@@ -157,28 +157,28 @@ static void add_reading(void *ctx, const struct weights_linear *l, bool head)
 {
 	struct reading *r = ctx;
 	(void)head;
-	r->bytes += kept_parts(&l, 1, r->mode);
+	r->bytes += packed_parts(&l, 1, r->mode);
 }
 
 /* Return the bytes of all experts. */
-static int64_t experts_bytes(const struct weights *w, enum kept_mode mode)
+static int64_t experts_bytes(const struct weights *w, enum packed_mode mode)
 {
 	int64_t sum = 0;
 	for (int i = 0; i < w->n_layers; i++)
-		sum += kept_experts(&w->layers[i], NULL, mode);
+		sum += packed_experts(&w->layers[i], NULL, mode);
 	return sum;
 }
 
 int64_t report_step_bytes(const struct model_config *c, const struct weights *w, const char *compute, int n)
 {
-	struct reading r = {.mode = kept_mode(compute)};
+	struct reading r = {.mode = packed_mode(compute)};
 	const struct config_experts *x = &c->experts;
 	weights_each(w, add_reading, &r);
 	if (x->n) /* subtract the experts that no row is expected to choose */
 		r.bytes -=
 			(int64_t)((double)experts_bytes(w, r.mode) * pow(1 - (double)x->n_chosen / x->n, n));
 	if (!w->head.w) {
-		const struct kept_table table = kept_table(w, c, r.mode, KEPT_HEAD_MODE);
+		const struct packed_table table = packed_table(w, c, r.mode, PACKED_HEAD_MODE);
 		r.bytes += table.head ? table.head : table.rows;
 	}
 	return r.bytes;
@@ -187,7 +187,7 @@ int64_t report_step_bytes(const struct model_config *c, const struct weights *w,
 int64_t report_second_copy(const struct weights *w, const struct model_config *c, const char *compute,
 			   const char **why)
 {
-	const struct kept_table table = kept_table(w, c, kept_mode(compute), KEPT_HEAD_MODE);
+	const struct packed_table table = packed_table(w, c, packed_mode(compute), PACKED_HEAD_MODE);
 	*why = !table.head ? NULL
 	       : w->embed_codes.w && strcmp(compute, "bf16") == 0
 		       ? "its rows are read from the stored codes, which the head has in the order of BF16 "

@@ -51,7 +51,7 @@ static void put_options(struct proposal *p, const struct model_config *c)
 }
 
 void proposal_make(struct proposal *out, const struct model_config *c, const struct weights *w,
-		   int64_t gpu_bytes, enum kept_mode mode)
+		   int64_t gpu_bytes, enum packed_mode mode)
 {
 	const int n = c->experts.n ? c->experts.n : 1;
 	const int64_t embed = 2 * (int64_t)w->embed.n; /* 16 bits on a GPU, whatever type the file has */
@@ -73,7 +73,7 @@ void proposal_make(struct proposal *out, const struct model_config *c, const str
 		full = full || out->room_bytes - bytes < room_wanted(c, gpu_bytes);
 		if (full) {
 			out->n_cpu++;
-			out->host_bytes += kept_experts(&w->layers[i], NULL, mode);
+			out->host_bytes += packed_experts(&w->layers[i], NULL, mode);
 			continue;
 		}
 		out->last = i;

@@ -4,12 +4,12 @@
  *
  *     | all else | experts of layers 0 to k | K and V, scratch |      host: | experts of the others |
  *
- * Bytes are estimates: file sizes for the GPU, with F32 as 16 bits, and kept.h for the host.
+ * Bytes are estimates: file sizes for the GPU, with F32 as 16 bits, and packed.h for the host.
  * Pure. */
 #ifndef QUERN_FORMATS_PLACE_PROPOSAL_H
 #define QUERN_FORMATS_PLACE_PROPOSAL_H
 
-#include "formats/place/kept.h"
+#include "formats/place/packed.h"
 
 enum { PROPOSAL_OPTIONS = 96 };
 
@@ -29,6 +29,6 @@ struct proposal {
 
 /* gpu_bytes: GPU memory that the worker may use.  mode: of the host experts. */
 void proposal_make(struct proposal *out, const struct model_config *c, const struct weights *w,
-		   int64_t gpu_bytes, enum kept_mode mode);
+		   int64_t gpu_bytes, enum packed_mode mode);
 
 #endif

@@ -47,7 +47,7 @@ static const int64_t rest = (1 + 1 + 4 * LAYERS + 3) * each, layer = 3 * EXPERTS
 static struct proposal of(const struct made *m, int64_t gpu_bytes)
 {
 	struct proposal p;
-	proposal_make(&p, &m->c, &m->w, gpu_bytes, KEPT_F32);
+	proposal_make(&p, &m->c, &m->w, gpu_bytes, PACKED_F32);
 	cr_expect_eq(p.device_bytes + p.room_bytes, gpu_bytes);
 	return p;
 }
@@ -99,7 +99,7 @@ Test(proposal, what_does_not_fit_is_left_to_the_host)
 		     why.text);
 	cr_expect_eq(placed.n_cpu, 3);
 	cr_expect(!placed.cpu[1] && !placed.cpu[2] && placed.cpu[3]);
-	cr_expect_eq(p.host_bytes, 3 * kept_experts(&m.layers[1], NULL, KEPT_F32));
+	cr_expect_eq(p.host_bytes, 3 * packed_experts(&m.layers[1], NULL, PACKED_F32));
 	cr_expect_eq(p.host_token_bytes, p.host_bytes / EXPERTS * CHOSEN);
 	cr_expect_eq(p.hot_bytes, 2 * layer);
 }

@@ -1,6 +1,6 @@
 /* Host experts with an emulated GPU: each placement gives one result whatever else is in the batch, and all
  * placements give nearly the same. */
-#include "formats/place/kept.h"
+#include "formats/place/packed.h"
 #include "tests/unit/worker/placed.h"
 
 #include <criterion/parameterized.h>
@@ -154,18 +154,18 @@ Test(host_experts, what_experts_take_is_known_before_they_are_loaded)
 {
 	static const char *const models[] = {"qwen2-moe", "qwen3-moe-awq", "glm4-moe"};
 	for (int i = 0; i < 3; i++)
-		for (int m = 0; m < KEPT_MODES; m++) {
+		for (int m = 0; m < PACKED_MODES; m++) {
 			const char *dir = tiny_model(models[i]);
 			struct model_config c;
 			struct weights *w;
 			struct driver d;
 			int64_t bytes = 0;
-			driver_experts_compute = kept_mode_name((enum kept_mode)m);
+			driver_experts_compute = packed_mode_name((enum packed_mode)m);
 			open_placed(&d, models[i], PLACEMENT_EXPERTS_CPU);
 			cr_assert_eq(model_config_load(dir, &c, NULL), 0);
 			cr_assert_eq(weights_open(dir, &c, &w, NULL), 0);
 			for (int l = 0; l < w->n_layers; l++)
-				bytes += kept_experts(&w->layers[l], NULL, (enum kept_mode)m);
+				bytes += packed_experts(&w->layers[l], NULL, (enum packed_mode)m);
 			cr_expect_eq((int64_t)d.ready.host_weights_bytes, bytes, "%s in %s: %lld, not %lld",
 				     models[i], driver_experts_compute, (long long)bytes,
 				     (long long)d.ready.host_weights_bytes);

@@ -1,6 +1,6 @@
-/* The memory that `quern inspect` predicts for a layer (formats/place/kept.h) equals the memory that the
+/* The memory that `quern inspect` predicts for a layer (formats/place/packed.h) equals the memory that the
  * CPU's kernel table takes, in every mode and for every format of weights. */
-#include "formats/place/kept.h"
+#include "formats/place/packed.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -11,15 +11,15 @@
 #include "formats/gguf.h"
 #include "kernels/cpu/cpu.h"
 
-static struct kern_dev *device(enum kept_mode m, enum kept_head head)
+static struct kern_dev *device(enum packed_mode m, enum packed_head head)
 {
-	static const enum kern_compute modes[] = {[KEPT_F32] = KERN_COMPUTE_F32,
-						  [KEPT_BF16] = KERN_COMPUTE_BF16,
-						  [KEPT_INT16] = KERN_COMPUTE_INT16,
-						  [KEPT_INT8] = KERN_COMPUTE_INT8};
-	static const enum kern_head heads[] = {[KEPT_HEAD_MODE] = KERN_HEAD_MODE,
-					       [KEPT_HEAD_STORED] = KERN_HEAD_STORED,
-					       [KEPT_HEAD_INT8] = KERN_HEAD_INT8};
+	static const enum kern_compute modes[] = {[PACKED_F32] = KERN_COMPUTE_F32,
+						  [PACKED_BF16] = KERN_COMPUTE_BF16,
+						  [PACKED_INT16] = KERN_COMPUTE_INT16,
+						  [PACKED_INT8] = KERN_COMPUTE_INT8};
+	static const enum kern_head heads[] = {[PACKED_HEAD_MODE] = KERN_HEAD_MODE,
+					       [PACKED_HEAD_STORED] = KERN_HEAD_STORED,
+					       [PACKED_HEAD_INT8] = KERN_HEAD_INT8};
 	struct kern_open_args a = {.index = -1,
 				   .compute = modes[m],
 				   .head = heads[head],
@@ -32,7 +32,7 @@ static struct kern_dev *device(enum kept_mode m, enum kept_head head)
 	struct kern_dev *d;
 	struct why why;
 	cr_assert_eq(kern_cpu_ops.open(&d, &a, &why), 0, "%s", why.text);
-	cr_assert_str_eq(kept_mode_name(m), kern_compute_name(modes[m]));
+	cr_assert_str_eq(packed_mode_name(m), kern_compute_name(modes[m]));
 	return d;
 }
 
@@ -42,10 +42,10 @@ static const enum kern_dtype dtypes[] = {
 	[CONFIG_F32] = KERN_F32, [CONFIG_F16] = KERN_F16, [CONFIG_BF16] = KERN_BF16};
 
 /* Load a layer of these parts and return its bytes. head: NULL if the layer is not the output head. */
-static int64_t loaded_as(enum kept_mode m, const enum kept_head *head,
+static int64_t loaded_as(enum packed_mode m, const enum packed_head *head,
 			 const struct weights_linear *const *parts, int n)
 {
-	struct kern_dev *d = device(m, head ? *head : KEPT_HEAD_MODE);
+	struct kern_dev *d = device(m, head ? *head : PACKED_HEAD_MODE);
 	struct kern_linear_src src = {.name = parts[0]->name,
 				      .k = parts[0]->k,
 				      .group = parts[0]->group,
@@ -72,7 +72,7 @@ static int64_t loaded_as(enum kept_mode m, const enum kept_head *head,
 	return bytes;
 }
 
-static int64_t loaded(enum kept_mode m, const struct weights_linear *const *parts, int n)
+static int64_t loaded(enum packed_mode m, const struct weights_linear *const *parts, int n)
 {
 	return loaded_as(m, NULL, parts, n);
 }
@@ -80,24 +80,24 @@ static int64_t loaded(enum kept_mode m, const struct weights_linear *const *part
 /* Repeat the check for the output head, with each --head-dtype. */
 static void check_head(const struct weights_linear *l, const char *what)
 {
-	for (int m = 0; m < KEPT_MODES; m++)
-		for (int h = KEPT_HEAD_MODE; h <= KEPT_HEAD_INT8; h++) {
-			const enum kept_head head = (enum kept_head)h;
-			const int64_t want = loaded_as((enum kept_mode)m, &head, &l, 1),
-				      got = kept_head_part(l, (enum kept_mode)m, head);
+	for (int m = 0; m < PACKED_MODES; m++)
+		for (int h = PACKED_HEAD_MODE; h <= PACKED_HEAD_INT8; h++) {
+			const enum packed_head head = (enum packed_head)h;
+			const int64_t want = loaded_as((enum packed_mode)m, &head, &l, 1),
+				      got = packed_head_part(l, (enum packed_mode)m, head);
 			cr_expect_eq(got, want, "head of %s, %d x %d, %s, %d: %lld, not %lld", what, l->n,
-				     l->k, kept_mode_name((enum kept_mode)m), h, (long long)got,
+				     l->k, packed_mode_name((enum packed_mode)m), h, (long long)got,
 				     (long long)want);
 		}
 }
 
 static void check_parts(const struct weights_linear *const *parts, int n, const char *what)
 {
-	for (int m = 0; m < KEPT_MODES; m++) {
-		const int64_t want = loaded((enum kept_mode)m, parts, n),
-			      got = kept_parts(parts, n, (enum kept_mode)m);
+	for (int m = 0; m < PACKED_MODES; m++) {
+		const int64_t want = loaded((enum packed_mode)m, parts, n),
+			      got = packed_parts(parts, n, (enum packed_mode)m);
 		cr_expect_eq(got, want, "%s, %d x %d, %s: %lld, not %lld", what, parts[0]->n, parts[0]->k,
-			     kept_mode_name((enum kept_mode)m), (long long)got, (long long)want);
+			     packed_mode_name((enum packed_mode)m), (long long)got, (long long)want);
 	}
 }
 
@@ -113,7 +113,7 @@ static void check(struct weights_linear l, const char *what)
 	}
 }
 
-Test(kept, floats)
+Test(packed, floats)
 {
 	static const char *const names[] = {"F32", "F16", "BF16"};
 	static const enum config_dtype types[] = {CONFIG_F32, CONFIG_F16, CONFIG_BF16};
@@ -129,10 +129,11 @@ static void check_table(const struct weights *w, int n, int k, const char *what)
 {
 	const struct model_config c = {.hidden = k, .n_vocab = n};
 	const bool is_head = !w->head.w;
-	for (int m = 0; m < KEPT_MODES; m++)
-		for (int h = KEPT_HEAD_MODE; h <= KEPT_HEAD_INT8; h++) {
-			const struct kept_table got = kept_table(w, &c, (enum kept_mode)m, (enum kept_head)h);
-			struct kern_dev *d = device((enum kept_mode)m, (enum kept_head)h);
+	for (int m = 0; m < PACKED_MODES; m++)
+		for (int h = PACKED_HEAD_MODE; h <= PACKED_HEAD_INT8; h++) {
+			const struct packed_table got =
+				packed_table(w, &c, (enum packed_mode)m, (enum packed_head)h);
+			struct kern_dev *d = device((enum packed_mode)m, (enum packed_head)h);
 			const struct kern_embed_src src = {w->embed.data, dtypes[w->embed.dtype], n, k,
 							   is_head};
 			struct kern_embed *e;
@@ -141,14 +142,14 @@ static void check_table(const struct weights *w, int n, int k, const char *what)
 			const int64_t want = kern_cpu_ops.embed_bytes(e);
 			cr_expect_eq(got.rows + got.head, want,
 				     "%s, head %d, %s, %d: %lld and %lld, not %lld", what, is_head,
-				     kept_mode_name((enum kept_mode)m), h, (long long)got.rows,
+				     packed_mode_name((enum packed_mode)m), h, (long long)got.rows,
 				     (long long)got.head, (long long)want);
 			kern_cpu_ops.embed_free(e);
 			kern_cpu_ops.close(d);
 		}
 }
 
-Test(kept, tables_of_rows)
+Test(packed, tables_of_rows)
 {
 	static const char *const names[] = {"F32", "F16", "BF16"};
 	static const enum config_dtype types[] = {CONFIG_F32, CONFIG_F16, CONFIG_BF16};
@@ -162,7 +163,7 @@ Test(kept, tables_of_rows)
 	free(table);
 }
 
-Test(kept, awq)
+Test(packed, awq)
 {
 	void *w = xcalloc(200 * 320, 4);
 	for (int k = 64; k <= 320; k += 256)
@@ -177,7 +178,7 @@ Test(kept, awq)
 	free(w);
 }
 
-Test(kept, types_of_gguf)
+Test(packed, types_of_gguf)
 {
 	static const enum gguf_type types[] = {
 		GGUF_TYPE_Q4_0,   GGUF_TYPE_Q4_1,   GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0,
@@ -213,7 +214,7 @@ static void read_zeros(const struct codes *c, int n0, int n1, const struct code_
 }
 
 /* Formats of Hugging Face checkpoints: zero points per group or shared, 2 to 8 bits, E4M3, other orders. */
-Test(kept, forms_of_codes)
+Test(packed, forms_of_codes)
 {
 	static const struct codes forms[] = {
 		{.bits = 4, .group = 128, .super = 128, .zero = -1, .d_type = CODES_F16},
@@ -249,7 +250,7 @@ Test(kept, forms_of_codes)
 		}
 }
 
-Test(kept, an_order_is_held_once_where_parts_share_it)
+Test(packed, an_order_is_held_once_where_parts_share_it)
 {
 	static int32_t other[384];
 	struct weights_linear a = {.n = 40,

@@ -1,4 +1,4 @@
-#include "formats/place/kept.h"
+#include "formats/place/packed.h"
 
 #include <string.h>
 
@@ -12,32 +12,32 @@ enum {
 	INT8_GROUP = 128, /* group of floats that are converted to INT8 */
 };
 
-static const char *const names[KEPT_MODES] = {"f32", "bf16", "int16", "int8"};
+static const char *const names[PACKED_MODES] = {"f32", "bf16", "int16", "int8"};
 
-enum kept_mode kept_mode(const char *compute)
+enum packed_mode packed_mode(const char *compute)
 {
 	int m = 0;
-	while (m < KEPT_MODES && strcmp(names[m], compute))
+	while (m < PACKED_MODES && strcmp(names[m], compute))
 		m++;
-	return m < KEPT_MODES ? (enum kept_mode)m : KEPT_F32;
+	return m < PACKED_MODES ? (enum packed_mode)m : PACKED_F32;
 }
 
-const char *kept_mode_name(enum kept_mode m)
+const char *packed_mode_name(enum packed_mode m)
 {
 	return names[m];
 }
 
-enum kept_head kept_head(const char *name)
+enum packed_head packed_head(const char *name)
 {
-	return strcmp(name, "int8") == 0     ? KEPT_HEAD_INT8
-	       : strcmp(name, "stored") == 0 ? KEPT_HEAD_STORED
-					     : KEPT_HEAD_MODE;
+	return strcmp(name, "int8") == 0     ? PACKED_HEAD_INT8
+	       : strcmp(name, "stored") == 0 ? PACKED_HEAD_STORED
+					     : PACKED_HEAD_MODE;
 }
 
-/* Return whether floats are converted to INT8; head: KEPT_HEAD_MODE for weights that are no head. */
-static bool to_int8(enum kept_mode m, enum kept_head head)
+/* Return whether floats are converted to INT8; head: PACKED_HEAD_MODE for weights that are no head. */
+static bool to_int8(enum packed_mode m, enum packed_head head)
 {
-	return head == KEPT_HEAD_INT8 || (m == KEPT_INT8 && head == KEPT_HEAD_MODE);
+	return head == PACKED_HEAD_INT8 || (m == PACKED_INT8 && head == PACKED_HEAD_MODE);
 }
 
 /* Memory layout of a linear layer: codes, or floats if bits is 0. */
@@ -102,17 +102,17 @@ static bool has_constraint(const struct weights_linear *l, const struct layout *
 	return l->kind == WEIGHTS_AWQ || !l->codes.table || f->bits == 8;
 }
 
-static bool takes(const struct weights_linear *l, const struct layout *f, enum kept_mode m)
+static bool takes(const struct weights_linear *l, const struct layout *f, enum packed_mode m)
 {
 	const bool whole = f->group >= l->k;
 	if (f->e4m3)
-		return m == KEPT_F32 || m == KEPT_INT16;
+		return m == PACKED_F32 || m == PACKED_INT16;
 	if (!has_constraint(l, f))
 		return false;
-	if (m == KEPT_BF16)
+	if (m == PACKED_BF16)
 		return !f->minimums && (f->zeros || f->zero <= (f->bits <= 4 ? 16 : 255)) &&
 		       (whole || (f->group % STEP == 0 && f->group <= GROUP_MAX));
-	return m == KEPT_F32 || whole || f->group % SEGMENT == 0;
+	return m == PACKED_F32 || whole || f->group % SEGMENT == 0;
 }
 
 /* ---- sizes ---- */
@@ -140,17 +140,17 @@ static int lines(const struct layout *f, int inputs)
 	return f->bits <= 6 && f->group % 16 == 0 ? up(inputs, 16) * 3 : up(inputs, 4);
 }
 
-static int64_t tile_bytes(const struct layout *f, int k, enum kept_mode m)
+static int64_t tile_bytes(const struct layout *f, int k, enum packed_mode m)
 {
 	int64_t bytes = 0;
 	int head, super;
 	if (!f->bits)
-		return m == KEPT_BF16 && f->float_bytes == 0 ? (int64_t)up(k, STEP) * STEP * LANES * 2
-							     : (int64_t)k * LANES * (int64_t)f->float_bytes;
+		return m == PACKED_BF16 && f->float_bytes == 0 ? (int64_t)up(k, STEP) * STEP * LANES * 2
+							       : (int64_t)k * LANES * (int64_t)f->float_bytes;
 	heads(f, &head, &super);
 	for (int k0 = 0; k0 < k; k0 += f->group) {
 		const int len = k - k0 < f->group ? k - k0 : f->group;
-		if (m == KEPT_BF16 && !f->dots) {
+		if (m == PACKED_BF16 && !f->dots) {
 			bytes += LINE + (int64_t)up(len, STEP) * (f->bits <= 4 ? 4 : 8) * LINE;
 			continue;
 		}
@@ -159,7 +159,7 @@ static int64_t tile_bytes(const struct layout *f, int k, enum kept_mode m)
 	return bytes;
 }
 
-static int64_t part_bytes(const struct weights_linear *l, const struct layout *f, enum kept_mode m)
+static int64_t part_bytes(const struct weights_linear *l, const struct layout *f, enum packed_mode m)
 {
 	const int blocks = up(l->n, LANES * BLOCK_TILES), last = up(l->n, LANES) - (blocks - 1) * BLOCK_TILES;
 	const int tiles = (blocks - 1) * BLOCK_TILES + (last >= 3 ? BLOCK_TILES : last);
@@ -179,17 +179,18 @@ static struct layout int8_of_floats(int k)
 }
 
 /* Return the bytes of one linear layer; ordered: permuted inputs may stay permuted. */
-static int64_t one_part(const struct weights_linear *l, enum kept_mode m, enum kept_head head, bool ordered)
+static int64_t one_part(const struct weights_linear *l, enum packed_mode m, enum packed_head head,
+			bool ordered)
 {
-	const bool integer = m == KEPT_INT16 || m == KEPT_INT8;
-	struct layout f = {.float_bytes = m == KEPT_BF16 ? 0 : dtype_bytes(l->dtype)};
+	const bool integer = m == PACKED_INT16 || m == PACKED_INT8;
+	struct layout f = {.float_bytes = m == PACKED_BF16 ? 0 : dtype_bytes(l->dtype)};
 	if (l->kind != WEIGHTS_DENSE) {
 		f = layout_of(l);
 		f.dots = integer;
 		if (!takes(l, &f, m) || (l->kind == WEIGHTS_CODES && l->codes.perm && !ordered))
 			f = to_int8(m, head) && l->kind == WEIGHTS_CODES
 				    ? int8_of_floats(l->k)
-				    : (struct layout){.float_bytes = m == KEPT_BF16 ? 0 : 4};
+				    : (struct layout){.float_bytes = m == PACKED_BF16 ? 0 : 4};
 	} else if (to_int8(m, head)) {
 		f = int8_of_floats(l->k);
 	}
@@ -197,7 +198,7 @@ static int64_t one_part(const struct weights_linear *l, enum kept_mode m, enum k
 }
 
 /* Return whether all of them are codes with the same input permutation that the mode can read. */
-static bool one_order(const struct weights_linear *const *parts, int n, enum kept_mode m)
+static bool one_order(const struct weights_linear *const *parts, int n, enum packed_mode m)
 {
 	for (int i = 0; i < n; i++) {
 		const struct weights_linear *l = parts[i];
@@ -209,8 +210,8 @@ static bool one_order(const struct weights_linear *const *parts, int n, enum kep
 	return true;
 }
 
-static int64_t all_parts(const struct weights_linear *const *parts, int n, enum kept_mode m,
-			 enum kept_head head)
+static int64_t all_parts(const struct weights_linear *const *parts, int n, enum packed_mode m,
+			 enum packed_head head)
 {
 	const bool ordered = one_order(parts, n, m);
 	int64_t bytes = ordered ? (int64_t)parts[0]->k * 4 : 0;
@@ -219,23 +220,23 @@ static int64_t all_parts(const struct weights_linear *const *parts, int n, enum 
 	return bytes;
 }
 
-int64_t kept_parts(const struct weights_linear *const *parts, int n, enum kept_mode m)
+int64_t packed_parts(const struct weights_linear *const *parts, int n, enum packed_mode m)
 {
-	return all_parts(parts, n, m, KEPT_HEAD_MODE);
+	return all_parts(parts, n, m, PACKED_HEAD_MODE);
 }
 
-int64_t kept_head_part(const struct weights_linear *l, enum kept_mode m, enum kept_head head)
+int64_t packed_head_part(const struct weights_linear *l, enum packed_mode m, enum packed_head head)
 {
 	return all_parts(&l, 1, m, head);
 }
 
 /* Return the bytes of one linear layer of an expert. */
-static int64_t expert_linear(const struct weights_linear *l, enum kept_mode m)
+static int64_t expert_linear(const struct weights_linear *l, enum packed_mode m)
 {
-	return one_part(l, m, KEPT_HEAD_MODE, false);
+	return one_part(l, m, PACKED_HEAD_MODE, false);
 }
 
-int64_t kept_experts(const struct weights_layer *l, const bool *but, enum kept_mode m)
+int64_t packed_experts(const struct weights_layer *l, const bool *but, enum packed_mode m)
 {
 	int64_t bytes = 0;
 	for (int e = 0; e < l->n_experts; e++)
@@ -253,46 +254,46 @@ static bool gives_rows(const struct weights_linear *l, const struct layout *f)
 	return has_constraint(l, f) && !f->e4m3 && !l->codes.perm && !f->zeros;
 }
 
-static struct kept_table codes_table(const struct weights_linear *l, bool is_head, enum kept_mode m,
-				     enum kept_head head)
+static struct packed_table codes_table(const struct weights_linear *l, bool is_head, enum packed_mode m,
+				       enum packed_head head)
 {
 	struct layout f = layout_of(l);
 	struct weights_linear floats = *l;
 	if (!gives_rows(l, &f)) {
 		floats.kind = WEIGHTS_DENSE;
 		floats.dtype = CONFIG_F32;
-		f = (struct layout){.float_bytes = m == KEPT_BF16 ? 0 : 4};
-		return (struct kept_table){part_bytes(&floats, &f, m),
-					   is_head && to_int8(m, head) ? one_part(&floats, m, head, false)
-								       : 0};
+		f = (struct layout){.float_bytes = m == PACKED_BF16 ? 0 : 4};
+		return (struct packed_table){part_bytes(&floats, &f, m),
+					     is_head && to_int8(m, head) ? one_part(&floats, m, head, false)
+									 : 0};
 	}
-	if (is_head && m != KEPT_BF16 && takes(l, &f, m))
-		return (struct kept_table){one_part(l, m, head, false), 0};
+	if (is_head && m != PACKED_BF16 && takes(l, &f, m))
+		return (struct packed_table){one_part(l, m, head, false), 0};
 	f.dots = true;
-	return (struct kept_table){part_bytes(l, &f, m), is_head ? one_part(l, m, head, false) : 0};
+	return (struct packed_table){part_bytes(l, &f, m), is_head ? one_part(l, m, head, false) : 0};
 }
 
-struct kept_table kept_table(const struct weights *w, const struct model_config *c, enum kept_mode m,
-			     enum kept_head head)
+struct packed_table packed_table(const struct weights *w, const struct model_config *c, enum packed_mode m,
+				 enum packed_head head)
 {
 	const bool is_head = !w->head.w || w->head.w == w->embed_codes.w;
 	const struct weights_linear floats = {
 		.n = w->embed.n / c->hidden, .k = c->hidden, .dtype = w->embed.dtype};
 	if (w->embed_codes.w)
 		return codes_table(&w->embed_codes, is_head, m, head);
-	const struct layout f = {.float_bytes = m == KEPT_BF16 ? 0 : dtype_bytes(floats.dtype)};
-	return (struct kept_table){part_bytes(&floats, &f, m),
-				   is_head && to_int8(m, head) ? one_part(&floats, m, head, false) : 0};
+	const struct layout f = {.float_bytes = m == PACKED_BF16 ? 0 : dtype_bytes(floats.dtype)};
+	return (struct packed_table){part_bytes(&floats, &f, m),
+				     is_head && to_int8(m, head) ? one_part(&floats, m, head, false) : 0};
 }
 
 /* Return the bytes of a router, which stays in floats in every mode. */
 static int64_t router_bytes(const struct weights_linear *l)
 {
 	const struct layout f = {.float_bytes = dtype_bytes(l->dtype)};
-	return l->w ? part_bytes(l, &f, KEPT_F32) : 0;
+	return l->w ? part_bytes(l, &f, PACKED_F32) : 0;
 }
 
-static int64_t layer_bytes(const struct weights_layer *l, enum kept_mode m)
+static int64_t layer_bytes(const struct weights_layer *l, enum packed_mode m)
 {
 	const struct weights_linear *qkv[] = {&l->q, &l->k, &l->v}, *gateup[] = {&l->gate, &l->up},
 				    *o = &l->o, *down = &l->down;
@@ -304,21 +305,21 @@ static int64_t layer_bytes(const struct weights_layer *l, enum kept_mode m)
 	int64_t bytes = 0;
 	for (size_t i = 0; i < sizeof vecs / sizeof *vecs; i++)
 		bytes += 4 * (int64_t)vecs[i]->n;
-	bytes += kept_parts(qkv, 3, m) + kept_parts(&o, 1, m);
+	bytes += packed_parts(qkv, 3, m) + packed_parts(&o, 1, m);
 	if (l->up.w)
-		bytes += kept_parts(gateup + plain, 2 - plain, m) + kept_parts(&down, 1, m);
-	return bytes + kept_experts(l, NULL, m) + router_bytes(&l->router) + router_bytes(&l->shared_gate);
+		bytes += packed_parts(gateup + plain, 2 - plain, m) + packed_parts(&down, 1, m);
+	return bytes + packed_experts(l, NULL, m) + router_bytes(&l->router) + router_bytes(&l->shared_gate);
 }
 
-int64_t kept_weights(const struct weights *w, const struct model_config *c, enum kept_mode m,
-		     enum kept_head head)
+int64_t packed_weights(const struct weights *w, const struct model_config *c, enum packed_mode m,
+		       enum packed_head head)
 {
-	const struct kept_table table = kept_table(w, c, m, head);
+	const struct packed_table table = packed_table(w, c, m, head);
 	int64_t bytes = table.rows + table.head +
 			4 * ((int64_t)w->norm.n + w->norm_bias.n + w->embed_norm.n + w->embed_norm_bias.n +
 			     w->positions.n);
 	if (w->head.w && w->head.w != w->embed_codes.w)
-		bytes += kept_head_part(&w->head, m, head);
+		bytes += packed_head_part(&w->head, m, head);
 	for (int i = 0; i < w->n_layers; i++)
 		bytes += layer_bytes(&w->layers[i], m);
 	return bytes;
