@@ -17,7 +17,7 @@ struct output {
 	bool ended;
 	bool split;                /* the splitter was initialised */
 	struct reasoning splitter; /* state of the printed text, if reasoning is dimmed */
-	bool thought;              /* reasoning was printed, but no answer after it yet */
+	bool reasoning;            /* reasoning was printed, but no answer after it yet */
 	bool newline;              /* the printed text ends with a newline */
 };
 
@@ -94,29 +94,29 @@ static void splitter_init(struct reasoning *r, const struct stream *how)
 /* Print the new text of an output, with its reasoning dimmed. */
 static void print_split(struct printer *p, struct output *o, const char *dim)
 {
-	struct buf thought = {0}, answer = {0};
+	struct buf reasoning = {0}, answer = {0};
 	if (!o->split) {
 		splitter_init(&o->splitter, p->how);
 		o->split = true;
 	}
-	reasoning_push(&o->splitter, o->text.p + o->printed, o->text.len - o->printed, &thought, &answer);
+	reasoning_push(&o->splitter, o->text.p + o->printed, o->text.len - o->printed, &reasoning, &answer);
 	if (o->ended)
-		reasoning_end(&o->splitter, &thought, &answer);
-	if (thought.len) {
+		reasoning_end(&o->splitter, &reasoning, &answer);
+	if (reasoning.len) {
 		fputs(dim, stdout);
-		put_text(p, thought.p, thought.len);
+		put_text(p, reasoning.p, reasoning.len);
 		fputs(term_style(stdout, TERM_PLAIN), stdout);
-		o->thought = true;
-		o->newline = thought.p[thought.len - 1] == '\n';
+		o->reasoning = true;
+		o->newline = reasoning.p[reasoning.len - 1] == '\n';
 	}
 	if (answer.len) {
-		if (o->thought)
+		if (o->reasoning)
 			put_text(p, "\n\n", o->newline ? 1 : 2);
-		o->thought = false;
+		o->reasoning = false;
 		put_text(p, answer.p, answer.len);
 		o->newline = answer.p[answer.len - 1] == '\n';
 	}
-	buf_fini(&thought);
+	buf_fini(&reasoning);
 	buf_fini(&answer);
 }
 
@@ -257,16 +257,16 @@ static void collect_answer(const struct printer *p)
 {
 	const struct buf *text = &p->outputs[0].text;
 	struct reasoning splitter;
-	struct buf thought = {0};
+	struct buf reasoning = {0};
 	if (!p->how->reasoning) {
 		buf_put(p->how->text, text->p ? text->p : "", text->len);
 		return;
 	}
 	splitter_init(&splitter, p->how);
-	reasoning_push(&splitter, text->p ? text->p : "", text->len, &thought, p->how->text);
-	reasoning_end(&splitter, &thought, p->how->text);
+	reasoning_push(&splitter, text->p ? text->p : "", text->len, &reasoning, p->how->text);
+	reasoning_end(&splitter, &reasoning, p->how->text);
 	reasoning_fini(&splitter);
-	buf_fini(&thought);
+	buf_fini(&reasoning);
 }
 
 /* Request the job's cancellation; its end arrives as `done`. */

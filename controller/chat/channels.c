@@ -16,7 +16,7 @@ const struct channels channels_harmony = {
 	.constrain = "<|constrain|>",
 	.to = "to=",
 	.functions = "functions.",
-	.thought = "analysis",
+	.reasoning = "analysis",
 	.call = "commentary",
 	.ends = {"<|end|>", "<|call|>", "<|return|>"},
 	.next = "<|start|>assistant",
@@ -73,7 +73,7 @@ static void open_message(struct channels_split *s, const struct channels *c, str
 			 struct buf *answer)
 {
 	const struct span channel = word_behind(h, c->channel), to = word_behind(h, c->to);
-	const bool thought = span_is(channel, c->thought);
+	const bool reasoning = span_is(channel, c->reasoning);
 	const bool function = span_begins(to, c->functions);
 	s->began = false;
 	if (function || (to.n && span_is(channel, c->call))) {
@@ -82,7 +82,7 @@ static void open_message(struct channels_split *s, const struct channels *c, str
 		buf_put(answer, to.p, to.n);
 		buf_puts(answer, c->call_args);
 	} else {
-		s->state = thought ? CHANNELS_THOUGHT : CHANNELS_ANSWER;
+		s->state = reasoning ? CHANNELS_REASONING : CHANNELS_ANSWER;
 	}
 }
 
@@ -113,11 +113,11 @@ enum channels_state channels_place(const struct channels *c, const char *prompt,
 	return s.state;
 }
 
-static void put_body(struct channels_split *s, const char *p, size_t n, struct buf *thought,
+static void put_body(struct channels_split *s, const char *p, size_t n, struct buf *reasoning,
 		     struct buf *answer)
 {
-	struct buf *out = s->state == CHANNELS_THOUGHT ? thought : answer;
-	bool *any = s->state == CHANNELS_THOUGHT ? &s->thoughts : &s->answers;
+	struct buf *out = s->state == CHANNELS_REASONING ? reasoning : answer;
+	bool *any = s->state == CHANNELS_REASONING ? &s->reasoning : &s->answers;
 	if (!n)
 		return;
 	if (s->state != CHANNELS_CALL) {
@@ -188,7 +188,7 @@ static void close_message(struct channels_split *s, const struct channels *c, st
 
 /* Take bytes of a body; otherwise like take_header(). */
 static bool take_body(struct channels_split *s, const struct channels *c, const struct buf *held, size_t *at,
-		      struct buf *thought, struct buf *answer)
+		      struct buf *reasoning, struct buf *answer)
 {
 	const char *from = held->p + *at, *end = held->p + held->len, *p = from;
 	size_t mark = 0;
@@ -197,7 +197,7 @@ static bool take_body(struct channels_split *s, const struct channels *c, const 
 		if ((is = body_ends(c, p, (size_t)(end - p), &mark)) >= 0)
 			break;
 	p = p ? p : end;
-	put_body(s, from, (size_t)(p - from), thought, answer);
+	put_body(s, from, (size_t)(p - from), reasoning, answer);
 	*at += (size_t)(p - from) + (is > 0 ? mark : 0);
 	if (is > 0)
 		close_message(s, c, answer);
@@ -206,29 +206,29 @@ static bool take_body(struct channels_split *s, const struct channels *c, const 
 
 /* ---- */
 
-void channels_take(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *thought,
-		   struct buf *answer)
+void channels_take(struct channels_split *s, const struct channels *c, struct buf *held,
+		   struct buf *reasoning, struct buf *answer)
 {
 	size_t at = 0;
 	bool more = true;
 	while (more && at < held->len)
 		more = s->state == CHANNELS_HEADER ? take_header(s, c, held, &at, answer)
-						   : take_body(s, c, held, &at, thought, answer);
+						   : take_body(s, c, held, &at, reasoning, answer);
 	marker_drop(held, at);
 }
 
-void channels_end(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *thought,
+void channels_end(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *reasoning,
 		  struct buf *answer)
 {
 	const size_t blanks = held->len ? marker_skip_blanks(held->p, held->len) : 0;
 	const bool cut = s->state == CHANNELS_HEADER && held->len > blanks &&
 			 header_begins(c, held->p + blanks, held->len - blanks) > 0;
 	const bool only_blanks =
-		s->state == CHANNELS_HEADER && held->len == blanks && (s->thoughts || s->answers);
+		s->state == CHANNELS_HEADER && held->len == blanks && (s->reasoning || s->answers);
 	if (held->len && !cut && !only_blanks) {
 		if (s->state == CHANNELS_HEADER)
 			s->state = CHANNELS_ANSWER, s->began = false;
-		put_body(s, held->p, held->len, thought, answer);
+		put_body(s, held->p, held->len, reasoning, answer);
 	}
 	if (s->state == CHANNELS_CALL && !s->began)
 		buf_puts(answer, "{}");

@@ -27,7 +27,7 @@ struct channels {
 	const char *start, *channel, *message, *constrain; /* the markers of a header */
 	const char *to;                                    /* precedes a recipient */
 	const char *functions;                             /* prefix of a recipient that is a tool */
-	const char *thought, *call;                        /* names of channels */
+	const char *reasoning, *call;                      /* names of channels */
 	/* markers that end a body; start ends a body too */
 	const char *ends[CHANNELS_ENDS_MAX];
 	/* Spellings in structured output and in the prompt of a forced call. */
@@ -40,25 +40,25 @@ struct channels {
 };
 extern const struct channels channels_harmony;
 
-enum channels_state { CHANNELS_HEADER, CHANNELS_THOUGHT, CHANNELS_ANSWER, CHANNELS_CALL };
+enum channels_state { CHANNELS_HEADER, CHANNELS_REASONING, CHANNELS_ANSWER, CHANNELS_CALL };
 
 /* All zero: at the header of the first message. */
 struct channels_split {
 	enum channels_state state;
-	bool began;    /* a byte of the body was passed on */
-	bool thoughts; /* reasoning was passed on */
-	bool answers;  /* text of the answer was passed on */
+	bool began;     /* a byte of the body was passed on */
+	bool reasoning; /* reasoning was passed on */
+	bool answers;   /* text of the answer was passed on */
 };
 
 /* Return the state in which a prompt ends: CHANNELS_HEADER if it ends where a message begins
  * or between two. */
 enum channels_state channels_place(const struct channels *c, const char *prompt, size_t n);
 
-/* Consume the decidable part of held and append it to thought and answer, which may be the same buffer. */
-void channels_take(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *thought,
-		   struct buf *answer);
+/* Consume the decidable part of held and append it to reasoning and answer, which may be the same buffer. */
+void channels_take(struct channels_split *s, const struct channels *c, struct buf *held,
+		   struct buf *reasoning, struct buf *answer);
 /* At the end of the output: consume the rest. */
-void channels_end(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *thought,
+void channels_end(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *reasoning,
 		  struct buf *answer);
 
 #endif

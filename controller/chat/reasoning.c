@@ -201,7 +201,7 @@ void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *re
 	if (r->marks->channels) {
 		buf_put(&r->held, p, n);
 		if (r->state == REASONING_INSIDE && r->messages.state == CHANNELS_HEADER)
-			r->messages.state = CHANNELS_THOUGHT;
+			r->messages.state = CHANNELS_REASONING;
 		r->state = REASONING_BEGIN;
 		channels_take(&r->messages, r->marks->channels, &r->held, reasoning, answer);
 		return;

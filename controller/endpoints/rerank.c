@@ -351,7 +351,7 @@ static void put_pair(struct buf *b, const struct scoring *r, size_t i)
 	buf_put(b, doc, nd);
 }
 
-/* Encode a prompt in ChatML, as in the reranker's training: the answer begins after an empty thought. */
+/* Encode a prompt in ChatML, as in the reranker's training: the answer begins after empty reasoning. */
 static int encode_chatml(const struct service *svc, const struct scoring *r, size_t i, struct token_ids *ids,
 			 struct api_problem *p)
 {
@@ -375,7 +375,7 @@ static int encode_chat(const struct service *svc, uint32_t context, const struct
 {
 	struct buf b = {0};
 	struct chat_prompt prompt = {0};
-	enum thought_place thought;
+	enum prompt_reasoning reasoning;
 	char ignored[512] = "";
 	put_pair(&b, r, i);
 	json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s%}]", "role", "system", "content", TASK, "role",
@@ -383,7 +383,7 @@ static int encode_chat(const struct service *svc, uint32_t context, const struct
 	json_t *kwargs = json_pack("{s:b}", "enable_thinking", 0);
 	const struct chat_request chat = {
 		.messages = messages, .kwargs = kwargs, .openai = true, .add_generation = true};
-	int rc = messages && kwargs ? chat_request_render(svc, context, &chat, &prompt, &thought, ignored,
+	int rc = messages && kwargs ? chat_request_render(svc, context, &chat, &prompt, &reasoning, ignored,
 							  sizeof ignored, p)
 				    : api_fail(p, E_BAD_REQUEST, r->documents.name, "a text is not UTF-8");
 	const struct request_text text = {.field = r->documents.name,

@@ -215,11 +215,11 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 					   .min_tokens = s->params.min_tokens,
 					   .stop = job->stop,
 					   .include_stop = s->include_stop,
-					   .thought_open = s->thought == SUBMIT_THOUGHT_OPEN,
+					   .reasoning_open = s->reasoning == SUBMIT_REASONING_OPEN,
 					   .late_stop_ids = s->late_stop_ids,
 					   .n_late_stop_ids = s->n_late_stop_ids};
-	if (s->thought != SUBMIT_THOUGHT_NONE)
-		job->rules.thought = j->svc->marks ? j->svc->marks : &reasoning_usual;
+	if (s->reasoning != SUBMIT_REASONING_NONE)
+		job->rules.reasoning = j->svc->marks ? j->svc->marks : &reasoning_usual;
 	s->late_stop_ids = NULL; /* now owned by the rules */
 	if (job->n_stop)
 		job->rules.stops = stops_new(job->stop, job->n_stop);

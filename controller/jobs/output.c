@@ -84,20 +84,20 @@ void output_init(struct output *o, uint32_t index, const struct output_rules *r)
 	*o = (struct output){.index = index, .stop_token = -1, .tail = SIZE_MAX};
 	toklog_init(&o->log, r->logprobs);
 	o->detok = detok_new(r->tokenizer, r->skip_special, true);
-	if (r->thought && (r->stops || r->n_late_stop_ids)) {
-		o->thought = xcalloc(1, sizeof *o->thought);
-		reasoning_init(o->thought, r->thought_open);
-		o->thought->marks = r->thought;
+	if (r->reasoning && (r->stops || r->n_late_stop_ids)) {
+		o->reasoning = xcalloc(1, sizeof *o->reasoning);
+		reasoning_init(o->reasoning, r->reasoning_open);
+		o->reasoning->marks = r->reasoning;
 	}
 }
 
-/* End the thought: stops count from here on. */
-static void end_thought(struct output *o)
+/* End the reasoning: stops count from here on. */
+static void end_reasoning(struct output *o)
 {
-	if (o->thought)
-		reasoning_fini(o->thought);
-	free(o->thought);
-	o->thought = NULL;
+	if (o->reasoning)
+		reasoning_fini(o->reasoning);
+	free(o->reasoning);
+	o->reasoning = NULL;
 }
 
 void output_fini(struct output *o)
@@ -106,7 +106,7 @@ void output_fini(struct output *o)
 	free(o->start);
 	buf_fini(&o->text);
 	detok_free(o->detok);
-	end_thought(o);
+	end_reasoning(o);
 	*o = (struct output){0};
 }
 
@@ -118,35 +118,36 @@ static void end(struct output *o, enum finish finish)
 	o->tail = o->tail < o->text.len ? o->tail : o->text.len;
 	detok_free(o->detok);
 	o->detok = NULL;
-	end_thought(o);
+	end_reasoning(o);
 }
 
-/* Return the bytes of text not yet known to be thought or answer. */
+/* Return the bytes of text not yet known to be reasoning or answer. */
 static size_t undecided(const struct output *o)
 {
-	return o->thought ? o->thought->held.len + o->thought->framed.len : 0;
+	return o->reasoning ? o->reasoning->held.len + o->reasoning->framed.len : 0;
 }
 
 /* Return the position from which stops count; the text before `from` was examined earlier.  The position is
- * before `from` if earlier text turns out to be no thought, and the text's end while a thought continues. */
+ * before `from` if earlier text turns out to be no reasoning, and at the text's end while reasoning
+ * continues. */
 static size_t stops_from(struct output *o, size_t from)
 {
-	struct buf thought = {0}, answer = {0};
-	while (o->thought && from < o->text.len) {
-		reasoning_push(o->thought, o->text.p + from++, 1, &thought, &answer);
+	struct buf reasoning = {0}, answer = {0};
+	while (o->reasoning && from < o->text.len) {
+		reasoning_push(o->reasoning, o->text.p + from++, 1, &reasoning, &answer);
 		if (answer.len) {
 			from -= undecided(o) + answer.len;
-			end_thought(o);
+			end_reasoning(o);
 		}
 	}
-	buf_fini(&thought);
+	buf_fini(&reasoning);
 	buf_fini(&answer);
 	return from;
 }
 
 static bool is_late_stop(const struct output *o, const struct output_rules *r, uint32_t token)
 {
-	if (o->thought || o->log.n < r->min_tokens)
+	if (o->reasoning || o->log.n < r->min_tokens)
 		return false;
 	for (uint32_t i = 0; i < r->n_late_stop_ids; i++)
 		if (r->late_stop_ids[i] == token)
@@ -215,7 +216,7 @@ bool output_push(struct output *o, const struct output_rules *r, const struct en
 	}
 	if (o->log.n > r->min_tokens && match(o, r, from))
 		return true;
-	show_whole(o, o->text.len - (o->thought ? undecided(o) : stops_held(r->stops, &o->at)));
+	show_whole(o, o->text.len - (o->reasoning ? undecided(o) : stops_held(r->stops, &o->at)));
 	return false;
 }
 
@@ -227,9 +228,9 @@ void output_end(struct output *o, const struct output_rules *r, enum finish fini
 	o->tail = from;
 	detok_flush(o->detok, &o->text);
 	from = stops_from(o, from);
-	/* At the end, undecided text is an answer, except within a thought. */
-	if (o->thought && !r->thought->channels &&
-	    (o->thought->state == REASONING_BEGIN || o->thought->state == REASONING_ANSWER))
+	/* At the end, undecided text is an answer, except within reasoning. */
+	if (o->reasoning && !r->reasoning->channels &&
+	    (o->reasoning->state == REASONING_BEGIN || o->reasoning->state == REASONING_ANSWER))
 		from = o->text.len - undecided(o);
 	if (r->stops && o->log.n > r->min_tokens && match(o, r, from))
 		return;

@@ -7,7 +7,7 @@
  *            <---- shown ---><held>      until it is complete, or the next token rules it out
  *   start[]  0   4    9 11   16  18      n_shown = 4 of 6 tokens
  *
- * Within a thought, the request's stop strings and stop tokens do not count.
+ * Within reasoning, the request's stop strings and stop tokens do not count.
  *
  * Tokens are shown with all of their text or not at all: the text of the first n tokens ends at start[n], and
  * output can continue from there. */
@@ -50,10 +50,10 @@ struct output_rules {
 	const struct stops *stops; /* NULL: none */
 	char *const *stop;         /* the strings, numbered as in stops */
 	bool include_stop;
-	/* Not NULL: outputs may begin with a thought between these marks, or (thought_open) within a thought.
-	 * Stop strings and late_stop_ids count from the end of the thought. */
-	const struct reasoning_marks *thought;
-	bool thought_open;
+	/* Not NULL: outputs may begin with reasoning between these marks, or within it (reasoning_open).
+	 * Stop strings and late_stop_ids count from the end of the reasoning. */
+	const struct reasoning_marks *reasoning;
+	bool reasoning_open;
 	const uint32_t *late_stop_ids; /* [n_late_stop_ids], borrowed */
 	uint32_t n_late_stop_ids;
 };
@@ -69,8 +69,8 @@ struct output {
 			      * character and belongs to no token */
 	struct detok *detok; /* NULL once it has ended */
 	struct stops_at at;
-	struct reasoning *thought; /* owned; NULL: stop strings and stop tokens count */
-	enum finish finish;        /* FINISH_NONE while the output runs */
+	struct reasoning *reasoning; /* owned; NULL: stop strings and stop tokens count */
+	enum finish finish;          /* FINISH_NONE while the output runs */
 	int64_t stop_token;
 	const char *stop_string; /* borrowed from the rules */
 	int32_t mu;              /* mirostat's mu after its last token, not counting that stop token */

@@ -121,7 +121,7 @@ void record_put_request(struct buf *out, const struct submit *s, int64_t now_us,
 	put_text(out, s->cache_salt);
 	put_text(out, s->key);
 	put_bin(out, s->body, sizeof s->body);
-	mp_put_uint(out, s->thought);
+	mp_put_uint(out, s->reasoning);
 	put_bin(out, s->late_stop_ids, s->n_late_stop_ids * sizeof *s->late_stop_ids);
 }
 
@@ -167,7 +167,7 @@ static void get_rest(struct cursor *c, uint64_t version, int64_t now_us, int64_t
 	s->key = get_text(c, "key");
 	get_body(c, s);
 	if (version > 1) {
-		s->thought = (enum submit_thought)cursor_uint(c, "thought", SUBMIT_THOUGHT_OPEN);
+		s->reasoning = (enum submit_reasoning)cursor_uint(c, "reasoning", SUBMIT_REASONING_OPEN);
 		s->late_stop_ids = get_bin(c, "late_stop_ids", sizeof *s->late_stop_ids, PARAMS_LIST_MAX,
 					   &s->n_late_stop_ids);
 	}

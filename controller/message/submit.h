@@ -19,9 +19,13 @@ struct submit {
 	uint32_t best_of; /* outputs to sample; the params.n most likely are returned.  0: params.n */
 	char **stop;      /* stop strings, owned */
 	uint32_t n_stop;
-	/* A chat: its output may begin with reasoning (SUBMIT_THOUGHT_OPEN: begins inside it).  Stop strings,
-	 * and late_stop_ids, apply only after the end of the reasoning. */
-	enum submit_thought { SUBMIT_THOUGHT_NONE, SUBMIT_THOUGHT_MAY, SUBMIT_THOUGHT_OPEN } thought;
+	/* A chat: its output may begin with reasoning (SUBMIT_REASONING_OPEN: begins inside it).  Stop
+	 * strings and late_stop_ids apply only after the end of the reasoning. */
+	enum submit_reasoning {
+		SUBMIT_REASONING_NONE,
+		SUBMIT_REASONING_OPTIONAL,
+		SUBMIT_REASONING_OPEN
+	} reasoning;
 	uint32_t *late_stop_ids; /* owned, [n_late_stop_ids]; the engine does not know them */
 	uint32_t n_late_stop_ids;
 	bool include_stop;          /* include_stop_str_in_output */

@@ -35,9 +35,9 @@ struct api_request {
 	bool to_context; /* a completion without max_tokens may fill the context */
 	struct request_fields fields;
 	struct tool_request tools;
-	enum thought_place thought; /* the prompt ends here */
-	uint32_t n_own_stop_ids;    /* the first n of s->params.stop_ids are the request's own */
-	json_t *answer;             /* owned: a chat's constraint on the answer; NULL: any text */
+	enum prompt_reasoning reasoning; /* the prompt ends here */
+	uint32_t n_own_stop_ids;         /* the first n of s->params.stop_ids are the request's own */
+	json_t *answer;                  /* owned: a chat's constraint on the answer; NULL: any text */
 	const char *answer_field;
 	struct submit *common; /* owned: the fields that the jobs of all prompts share; no tokens */
 	struct submit *s;      /* the submit being filled: common, then a prompt's */
@@ -59,7 +59,7 @@ static int render(struct api_request *r, const struct chat_request *c, unsigned 
 {
 	struct chat_prompt prompt = {0};
 	char *ignored = r->fields.ignored;
-	int rc = chat_request_render(r->svc, r->max_context, c, &prompt, &r->thought, ignored,
+	int rc = chat_request_render(r->svc, r->max_context, c, &prompt, &r->reasoning, ignored,
 				     sizeof r->fields.ignored, r->p);
 	struct request_text text = {.field = "messages",
 				    .p = prompt.text.p,
@@ -115,7 +115,7 @@ int api_render_messages(const struct service *svc, uint32_t max_context, const j
 		rc = tool_request_read(r.fields.tools, r.fields.tool_choice, svc->tools, &r.tools, p);
 	struct chat_request c = chat_of(&r);
 	if (!rc)
-		rc = chat_request_render(svc, max_context, &c, &prompt, &r.thought, r.fields.ignored,
+		rc = chat_request_render(svc, max_context, &c, &prompt, &r.reasoning, r.fields.ignored,
 					 sizeof r.fields.ignored, p);
 	if (!rc)
 		buf_put(out, prompt.text.p, prompt.text.len);
@@ -529,7 +529,7 @@ static int get_constraint(struct api_request *r)
 	return rc;
 }
 
-/* Return the tokens that a thought may have; -1: no limit.  A reasoning_effort of "none" means 0 if the
+/* Return the tokens that reasoning may have; -1: no limit.  A reasoning_effort of "none" means 0 if the
  * template has no variable for it. */
 static int64_t thinking_budget(const struct api_request *r)
 {
@@ -547,7 +547,8 @@ static int get_chat_constraint(struct api_request *r)
 		.svc = svc,
 		.tools = &r->tools,
 		.parallel_calls = r->fields.parallel_calls,
-		.thought = svc->reasoning_open && r->thought == THOUGHT_MAY ? THOUGHT_OPEN : r->thought,
+		.reasoning = svc->reasoning_open && r->reasoning == REASONING_OPTIONAL ? REASONING_OPEN
+										       : r->reasoning,
 		.thinking_budget = thinking_budget(r),
 		.answer = r->answer,
 		.answer_field = r->answer_field,
@@ -601,17 +602,17 @@ static bool is_end_of_model(const struct service *svc, uint32_t id)
 }
 
 /* In a chat that may think, move the request's stop tokens to late_stop_ids: they count from the end of the
- * thought, which the engine does not know.  The engine gets only the model's own stop tokens. */
+ * reasoning, which the engine does not know.  The engine gets only the model's own stop tokens. */
 static void put_off_stops(const struct api_request *r)
 {
 	struct submit *s = r->s;
 	struct params *p = &s->params;
-	const bool open = r->thought == THOUGHT_OPEN || r->svc->reasoning_open;
+	const bool open = r->reasoning == REASONING_OPEN || r->svc->reasoning_open;
 	uint32_t kept = 0;
 	if (!r->fields.messages || !r->svc->reasoning || p->beam_width ||
-	    (r->thought != THOUGHT_OPEN && r->thought != THOUGHT_MAY))
+	    (r->reasoning != REASONING_OPEN && r->reasoning != REASONING_OPTIONAL))
 		return;
-	s->thought = open ? SUBMIT_THOUGHT_OPEN : SUBMIT_THOUGHT_MAY;
+	s->reasoning = open ? SUBMIT_REASONING_OPEN : SUBMIT_REASONING_OPTIONAL;
 	s->late_stop_ids = xcalloc(r->n_own_stop_ids ? r->n_own_stop_ids : 1, sizeof *s->late_stop_ids);
 	for (uint32_t i = 0; i < p->n_stop_ids; i++) {
 		const uint32_t id = p->stop_ids[i];
@@ -667,8 +668,8 @@ static void fill_rules(struct chat_stream_rules *rules, const struct api_request
 	*rules = (struct chat_stream_rules){
 		.reasoning = svc->reasoning,
 		.marks = svc->marks,
-		.reasoning_open = svc->reasoning && (r->thought == THOUGHT_OPEN || svc->reasoning_open),
-		.continued = r->thought == THOUGHT_PAST,
+		.reasoning_open = svc->reasoning && (r->reasoning == REASONING_OPEN || svc->reasoning_open),
+		.continued = r->reasoning == REASONING_ENDED,
 		.show_reasoning = r->fields.show_reasoning,
 		.tools = r->tools.may_call ? svc->tools : TOOLS_NONE,
 		.single_call = !r->fields.parallel_calls,

@@ -34,7 +34,7 @@ static int tools_part(const struct chat_constraint *c, const json_t *answer, str
 {
 	const struct tool_request *t = c->tools;
 	json_t *callable = tool_request_callable(t);
-	const bool continued = c->thought == THOUGHT_PAST; /* continued_part() adds the alternatives to a
+	const bool continued = c->reasoning == REASONING_ENDED; /* continued_part() adds the alternatives to a
 							    * call */
 	const struct tools_grammar g = {.style = c->svc->tools,
 					.need = t->forced                  ? TOOLS_BEGUN
@@ -95,11 +95,12 @@ static json_t *answer_part(const struct chat_constraint *c, const struct channel
 {
 	json_t *answer = framed(chat_request_marks(c->svc), specials, json_incref((json_t *)c->answer));
 	/* If a final message is continued, its header is in the prompt. */
-	return answer && channels && c->thought != THOUGHT_PAST ? channels_answer(channels, specials, answer)
-								: answer;
+	return answer && channels && c->reasoning != REASONING_ENDED
+		       ? channels_answer(channels, specials, answer)
+		       : answer;
 }
 
-/* Return free text without another thought: a thought in the answer would have no budget. */
+/* Return free text without more reasoning: reasoning in the answer would have no budget. */
 static json_t *free_part(const struct chat_constraint *c, const struct channels *channels, const char *open,
 			 const struct composite_specials *specials)
 {
@@ -107,7 +108,7 @@ static json_t *free_part(const struct chat_constraint *c, const struct channels 
 		return channels_answer(channels, specials, composite_text(NULL));
 	return framed(chat_request_marks(c->svc), specials,
 		      tools_any_text(c->tools->may_call ? c->svc->tools : TOOLS_NONE, specials,
-				     c->thought == THOUGHT_MAY ? open : NULL));
+				     c->reasoning == REASONING_OPTIONAL ? open : NULL));
 }
 
 /* Return a message that follows the one with which the prompt ends. */
@@ -144,33 +145,33 @@ int chat_constraint_make(const struct chat_constraint *c, struct constraint **ou
 	const struct composite_specials specials = specials_of(c->svc);
 	const struct reasoning_marks *marks = chat_request_marks(c->svc);
 	const struct channels *channels = marks->channels;
-	/* If the prompt ends within a thought, the thought must end, whether the reply shows it or not. */
-	const bool may_think = c->svc->reasoning || (channels && c->thought == THOUGHT_OPEN);
-	/* The prompt of a forced call has closed the thought. */
-	const bool thinks =
-		may_think && c->thought != THOUGHT_NONE && c->thought != THOUGHT_PAST && !c->tools->forced;
+	/* If the prompt ends within reasoning, the reasoning must end, whether the reply shows it or not. */
+	const bool may_think = c->svc->reasoning || (channels && c->reasoning == REASONING_OPEN);
+	/* The prompt of a forced call has closed the reasoning. */
+	const bool thinks = may_think && c->reasoning != REASONING_NONE && c->reasoning != REASONING_ENDED &&
+			    !c->tools->forced;
 	const bool bounded = thinks && c->thinking_budget >= 0;
 	const char *field = tools_ask(c) ? "tools" : c->answer ? c->answer_field : "thinking_token_budget";
-	const struct thought_grammar thought = {.place = c->thought,
-						.open = marks->open,
-						.close = marks->close,
-						.next = channels ? channels->next : NULL,
-						.budget = c->thinking_budget,
-						.specials = specials};
+	const struct reasoning_grammar reasoning = {.place = c->reasoning,
+						    .open = marks->open,
+						    .close = marks->close,
+						    .next = channels ? channels->next : NULL,
+						    .budget = c->thinking_budget,
+						    .specials = specials};
 	struct grammar_account account = {.units = CONSTRAINT_WORK_MAX};
 	json_t *part, *answer = answer_part(c, channels, &specials);
 	*out = NULL;
 	int rc = tools_part(c, answer, &account, &part, p);
-	if (!rc && part && c->thought == THOUGHT_PAST)
+	if (!rc && part && c->reasoning == REASONING_ENDED)
 		part = continued_part(c, channels, &specials, answer, part);
 	if (!rc && !part)
 		part = json_incref(answer);
-	if (!rc && part && channels && c->thought == THOUGHT_NONE && !c->tools->forced)
+	if (!rc && part && channels && c->reasoning == REASONING_NONE && !c->tools->forced)
 		part = next_message(channels, &specials, part);
 	if (!rc && !part && bounded)
-		part = free_part(c, channels, thought.open, &specials);
+		part = free_part(c, channels, reasoning.open, &specials);
 	if (!rc && part && thinks)
-		part = thought_grammar(&thought, part);
+		part = reasoning_grammar(&reasoning, part);
 	if (!rc && part &&
 	    (rc = constraint_request_compile(part, field, c->exact, c->svc->checked, &account, out, p)))
 		rc = answer_problem(c, &account, p);

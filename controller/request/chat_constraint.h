@@ -1,4 +1,4 @@
-/* chat_constraint.h - the structured output of a chat: a thought, if the model thinks, then tool calls, an
+/* chat_constraint.h - the structured output of a chat: reasoning, if the model thinks, then tool calls, an
  * answer in the requested format (constraint_request.h), or free text.
  *
  *     named tool           the rest of the call that the prompt has begun
@@ -12,7 +12,7 @@
 #ifndef QUERN_CONTROLLER_REQUEST_CHAT_CONSTRAINT_H
 #define QUERN_CONTROLLER_REQUEST_CHAT_CONSTRAINT_H
 
-#include "controller/chat/thought_grammar.h"
+#include "controller/chat/reasoning_grammar.h"
 #include "controller/message/service.h"
 #include "controller/request/api_error.h"
 #include "controller/request/tool_request.h"
@@ -22,11 +22,11 @@ struct chat_constraint {
 	const struct service *svc;
 	const struct tool_request *tools;
 	bool parallel_calls;
-	enum thought_place thought; /* the prompt ends here */
-	int64_t thinking_budget;    /* tokens; -1: no limit */
-	const json_t *answer;       /* constraint of the answer, one part of a composite; NULL: any
+	enum prompt_reasoning reasoning; /* the prompt ends here */
+	int64_t thinking_budget;         /* tokens; -1: no limit */
+	const json_t *answer;            /* constraint of the answer, one part of a composite; NULL: any
 				     * text */
-	const char *answer_field;   /* the request field that set answer, for errors */
+	const char *answer_field;        /* the request field that set answer, for errors */
 	/* schemas (the tools' schemas too) allow everything they permit: constraint_request_exact() */
 	bool exact;
 };

@@ -166,7 +166,7 @@ static int variables(const struct service *svc, const struct chat_request *r, js
 		json_object_set_new(all, "reasoning_effort", json_string(effort));
 	else if (off && chat_mentions(svc->chat, "enable_thinking"))
 		json_object_set_new(all, "enable_thinking", json_false());
-	else if (effort && !rc && !(off && svc->reasoning)) /* the constraint leaves out the thought */
+	else if (effort && !rc && !(off && svc->reasoning)) /* the constraint leaves out the reasoning */
 		rc = ignore(svc, "reasoning_effort", "reasoning_effort", ignored, ignored_n, p);
 	if (r->enable_thinking && chat_mentions(svc->chat, "enable_thinking"))
 		json_object_set(all, "enable_thinking", (json_t *)r->enable_thinking);
@@ -261,8 +261,8 @@ static enum channels_state place_of(const struct channels *c, const struct chat_
 }
 
 int chat_request_render(const struct service *svc, uint32_t max_context, const struct chat_request *r,
-			struct chat_prompt *out, enum thought_place *thought, char *ignored, size_t ignored_n,
-			struct api_problem *p)
+			struct chat_prompt *out, enum prompt_reasoning *reasoning, char *ignored,
+			size_t ignored_n, struct api_problem *p)
 {
 	struct why why = {""};
 	size_t bytes;
@@ -297,26 +297,26 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 	const char *text = out->text.p ? out->text.p : "";
 	const struct reasoning_marks *marks = chat_request_marks(svc);
 	const enum channels_state place = marks->channels ? place_of(marks->channels, out) : CHANNELS_HEADER;
-	*thought = reasoning_is_open(marks, text, out->text.len)     ? THOUGHT_OPEN
-		   : reasoning_is_closed(marks, text, out->text.len) ? THOUGHT_NONE
-								     : THOUGHT_MAY;
+	*reasoning = reasoning_is_open(marks, text, out->text.len)     ? REASONING_OPEN
+		     : reasoning_is_closed(marks, text, out->text.len) ? REASONING_NONE
+								       : REASONING_OPTIONAL;
 	if (place == CHANNELS_CALL)
 		return api_fail(p, E_BAD_REQUEST, "continue_final_message",
 				"continue_final_message: the final message ends within a call of a tool");
-	if (place == CHANNELS_THOUGHT || place == CHANNELS_ANSWER)
-		*thought = place == CHANNELS_THOUGHT ? THOUGHT_OPEN : THOUGHT_PAST;
+	if (place == CHANNELS_REASONING || place == CHANNELS_ANSWER)
+		*reasoning = place == CHANNELS_REASONING ? REASONING_OPEN : REASONING_ENDED;
 	if (r->tools.forced && marks->channels) {
 		if (place != CHANNELS_HEADER)
 			buf_puts(&out->text, marks->channels->end);
-		if (place != CHANNELS_HEADER || *thought == THOUGHT_NONE)
+		if (place != CHANNELS_HEADER || *reasoning == REASONING_NONE)
 			buf_puts(&out->text, marks->channels->next);
 		chat_stream_force(&out->text, svc->tools, r->tools.forced);
-		*thought = THOUGHT_NONE;
+		*reasoning = REASONING_NONE;
 	} else if (r->tools.forced) {
-		if (*thought == THOUGHT_OPEN)
+		if (*reasoning == REASONING_OPEN)
 			buf_printf(&out->text, "\n%s\n\n", marks->close);
 		chat_stream_force(&out->text, svc->tools, r->tools.forced);
-		*thought = THOUGHT_NONE;
+		*reasoning = REASONING_NONE;
 	}
 	return 0;
 }
@@ -386,7 +386,7 @@ static bool prompt_thinks(const struct chat *c, const struct reasoning_marks *ma
 	return open;
 }
 
-/* Return true if only one of calls and thoughts uses messages with channels. */
+/* Return true if only one of calls and reasoning uses messages with channels. */
 static bool clash(const struct service *svc)
 {
 	const struct tools_format *f = tools_format(svc->tools);
@@ -421,7 +421,7 @@ int chat_request_styles(struct service *svc, const char *tools, const char *reas
 			"one of them is none",
 			tools_format(svc->tools)->name, svc->marks->name);
 	svc->reasoning = svc->marks;
-	/* Messages with channels are parsed even without thoughts. */
+	/* Messages with channels are parsed even without reasoning. */
 	if (svc->tools == TOOLS_HARMONY && !svc->marks)
 		svc->marks = reasoning_marks_named(tools_format(svc->tools)->name);
 	svc->reasoning_open = r1;

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "controller/chat/chat.h"
 #include "controller/chat/chat_stream.h"
-#include "controller/chat/thought_grammar.h"
+#include "controller/chat/reasoning_grammar.h"
 #include "controller/message/service.h"
 #include "controller/request/api_error.h"
 #include "controller/request/tool_request.h"
@@ -28,11 +28,11 @@ struct chat_request {
 const struct reasoning_marks *chat_request_marks(const struct service *svc);
 
 /* Render into *out, which the caller ends with chat_prompt_fini(), also after an error.  Variables that the
- * template does not know are named in ignored ("a, b"), or refused if svc->strict.  thought: where the prompt
- * ends.  -EINVAL with *p filled. */
+ * template does not know are named in ignored ("a, b"), or refused if svc->strict.  reasoning: where the
+ * prompt ends.  -EINVAL with *p filled. */
 int chat_request_render(const struct service *svc, uint32_t max_context, const struct chat_request *r,
-			struct chat_prompt *out, enum thought_place *thought, char *ignored, size_t ignored_n,
-			struct api_problem *p);
+			struct chat_prompt *out, enum prompt_reasoning *reasoning, char *ignored,
+			size_t ignored_n, struct api_problem *p);
 
 /* Log what the template and the styles do with tools: this decides whether agents can use the model. */
 void chat_request_log(const struct service *svc);

@@ -13,7 +13,7 @@ static const char *const words[] = {
 	"ebnf", /* SGLang's */
 	"tool",
 	"function", /* parameters of functions are schemas */
-	"budget",   /* limit of a thought, enforced by a grammar */
+	"budget",   /* limit of reasoning, enforced by a grammar */
 	"previous_response",
 	"conversation", /* earlier turns */
 };

@@ -53,8 +53,8 @@ static void put_stop(struct buf *b, const char *reason, const char *sequence)
 	json_write_str(b, strcmp(reason, "stop_sequence") == 0 ? sequence : NULL);
 }
 
-/* Append a placeholder signature: clients discard a thought without one.  Thoughts sent back by a client need
- * none. */
+/* Append a placeholder signature: clients discard reasoning without one.  Reasoning that a client
+ * sends back needs none. */
 static void put_signature(struct buf *b, const struct anthropic_shape *s)
 {
 	json_write_str(b, s->id);
@@ -166,7 +166,7 @@ void anthropic_put_delta(struct buf *b, struct anthropic_stream *st, const struc
 		put_text_delta(b, st, s, v->text, v->text_n);
 		return;
 	}
-	/* The rest of the open call precedes the thought or text that follows it. */
+	/* The rest of the open call precedes the reasoning or text that follows it. */
 	if (chat->n_calls && !chat->calls[0].id[0])
 		put_call_delta(b, st, s, &chat->calls[i++]);
 	if (chat->reasoning.len) {

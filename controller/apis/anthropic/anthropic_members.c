@@ -26,9 +26,9 @@ static const struct field_row result[] = {READ("type"), READ("tool_use_id"), REA
 					  READ("is_error"), IGNORED("cache_control")};
 TABLE(anthropic_result_members, result);
 
-/* The signature only marks a thought as complete. */
-static const struct field_row thought[] = {READ("type"), READ("thinking"), READ("signature")};
-TABLE(anthropic_thought_members, thought);
+/* The signature only marks reasoning as complete. */
+static const struct field_row thinking_block[] = {READ("type"), READ("thinking"), READ("signature")};
+TABLE(anthropic_thinking_block_members, thinking_block);
 
 static const struct field_row tool[] = {
 	READ("type"),

@@ -175,13 +175,13 @@ static int add_call(const struct place *w, const json_t *block, json_t *calls)
 	return check_members(w, block, &anthropic_use_members);
 }
 
-static int add_thought(const struct place *w, const json_t *block, struct buf *out)
+static int add_thinking(const struct place *w, const json_t *block, struct buf *out)
 {
 	const json_t *text = json_get(block, "thinking");
 	if (!json_is_string(text))
 		return fail(w, ".thinking must be a string");
 	buf_put(out, json_string_value(text), json_string_length(text));
-	return check_members(w, block, &anthropic_thought_members);
+	return check_members(w, block, &anthropic_thinking_block_members);
 }
 
 static int add_block(const struct place *w, const json_t *block, struct reply_parts *r)
@@ -192,7 +192,7 @@ static int add_block(const struct place *w, const json_t *block, struct reply_pa
 	if (!strcmp(type, "tool_use"))
 		return add_call(w, block, r->calls);
 	if (!strcmp(type, "thinking"))
-		return add_thought(w, block, &r->thinking);
+		return add_thinking(w, block, &r->thinking);
 	if (strcmp(type, "redacted_thinking") != 0)
 		return refuse_block(w, block);
 	/* Only the service that made it can decrypt it. */

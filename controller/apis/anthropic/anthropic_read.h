@@ -52,7 +52,8 @@ int anthropic_messages_read(struct translation *t, const json_t *system, const j
  * tool_choice, thinking.  Members without effect are named ("tools.cache_control"), as are unknown ones
  * (refused with --strict).  Their values are read elsewhere.  Constant data. */
 extern const struct field_table anthropic_message_members, anthropic_text_members, anthropic_use_members,
-	anthropic_result_members, anthropic_thought_members, anthropic_tool_members, anthropic_choice_members,
-	anthropic_thinking_members, anthropic_format_members, anthropic_metadata_members;
+	anthropic_result_members, anthropic_thinking_block_members, anthropic_tool_members,
+	anthropic_choice_members, anthropic_thinking_members, anthropic_format_members,
+	anthropic_metadata_members;
 
 #endif

@@ -101,7 +101,7 @@ static void put_logprobs(struct buf *b, const struct ollama_shape *s, const stru
 
 /* --- lines --- */
 
-/* Append the message: the output's text followed by `more`, and the thought.  calls: JSON of the calls.
+/* Append the message: the output's text followed by `more`, and the reasoning.  calls: JSON of the calls.
  * calls and more may be NULL. */
 static void put_message(struct buf *b, const struct ollama_shape *s, const struct output_view *v,
 			const struct chat_stream *chat, const struct buf *calls, const struct buf *more)

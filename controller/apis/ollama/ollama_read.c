@@ -107,7 +107,7 @@ static int read_model(struct translation *t, const json_t *v)
 }
 
 /* Read `think`.  A level goes to the model's template; templates have only three levels.  If the template has
- * no switch, the thought is at least not shown. */
+ * no switch, the reasoning is at least not shown. */
 static int read_think(struct translation *t, const json_t *v)
 {
 	const char *s = json_is_string(v) ? json_string_value(v) : NULL;
@@ -276,7 +276,7 @@ __attribute__((constructor)) static void fill(void)
 /* --- the whole request --- */
 
 /* Drop the fields of thinking: a raw prompt, or a model without a template, has no switch for it, and a
- * thought is ordinary text. */
+ * reasoning is ordinary text. */
 static void drop_of_chats(struct translation *t)
 {
 	static const char *const fields[] = {"enable_thinking", "reasoning_effort", "include_reasoning"};

@@ -143,8 +143,8 @@ Test(channels, a_message_that_the_prompt_began_goes_on)
 		{"<|start|>user<|message|>a<|end|><|start|>assistant", CHANNELS_HEADER},
 		{"<|start|>user<|message|>a<|end|>", CHANNELS_HEADER},
 		{"<|start|>user<|message|>a<|end|><|start|>assistant" H("final") "so", CHANNELS_ANSWER},
-		{"<|start|>assistant" H("analysis"), CHANNELS_THOUGHT},
-		{"<|start|>assistant" H("analysis") "so", CHANNELS_THOUGHT},
+		{"<|start|>assistant" H("analysis"), CHANNELS_REASONING},
+		{"<|start|>assistant" H("analysis") "so", CHANNELS_REASONING},
 		{"<|start|>assistant" H("final") "so<|return|>", CHANNELS_HEADER},
 		{"<|start|>assistant" H("commentary") "so", CHANNELS_ANSWER},
 		{"<|start|>assistant" CALL("f") "{", CHANNELS_CALL}};

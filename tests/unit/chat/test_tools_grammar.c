@@ -1,6 +1,6 @@
 /* Structured output for calls: the parser reads accepted texts as calls of declared tools with arguments that
  * match their schemas, and the grammar accepts the calls that templates write. */
-#include "controller/chat/thought_grammar.h"
+#include "controller/chat/reasoning_grammar.h"
 #include "controller/chat/tools.h"
 #include "controller/chat/tools_grammar.h"
 #include "grammar/grammar.h"
@@ -596,23 +596,24 @@ Test(tools_grammar, a_value_holds_no_text_that_ends_it)
 
 /* ---- reasoning ---- */
 
-static struct grammar *thinking(enum thought_place place, int64_t budget)
+static struct grammar *thinking(enum prompt_reasoning place, int64_t budget)
 {
-	const struct thought_grammar t = {
+	const struct reasoning_grammar t = {
 		.place = place, .open = "<think>", .close = "</think>", .budget = budget};
-	return compiled(GRAMMAR_COMPOSITE, thought_grammar(&t, composite_literal("{}", 2)));
+	return compiled(GRAMMAR_COMPOSITE, reasoning_grammar(&t, composite_literal("{}", 2)));
 }
 
 Test(tools_grammar, a_thought_stands_before_the_answer)
 {
-	yes_and_no(thinking(THOUGHT_NONE, -1), LIST("{}"), LIST("", "<think></think>{}", "a</think>{}"));
-	yes_and_no(thinking(THOUGHT_OPEN, -1), LIST("</think>{}", "Well, {} <think>\n</think>\n\n{}"),
+	yes_and_no(thinking(REASONING_NONE, -1), LIST("{}"), LIST("", "<think></think>{}", "a</think>{}"));
+	yes_and_no(thinking(REASONING_OPEN, -1), LIST("</think>{}", "Well, {} <think>\n</think>\n\n{}"),
 		   LIST("{}", "<think>x{}", "</think>\n\n\n{}", "a</think>b</think>{}"));
-	yes_and_no(thinking(THOUGHT_MAY, -1), LIST("{}", "<think>\nx\n</think>\n\n{}", "\n<think></think>{}"),
+	yes_and_no(thinking(REASONING_OPTIONAL, -1),
+		   LIST("{}", "<think>\nx\n</think>\n\n{}", "\n<think></think>{}"),
 		   LIST("x</think>{}", "<think>{}", "x<think></think>{}"));
-	yes_and_no(thinking(THOUGHT_OPEN, 0), LIST("\n</think>\n\n{}", "</think>{}"),
+	yes_and_no(thinking(REASONING_OPEN, 0), LIST("\n</think>\n\n{}", "</think>{}"),
 		   LIST("a</think>{}", "{}"));
-	yes_and_no(thinking(THOUGHT_MAY, 0), LIST("{}"), LIST("<think></think>{}"));
+	yes_and_no(thinking(REASONING_OPTIONAL, 0), LIST("{}"), LIST("<think></think>{}"));
 }
 
 static struct matcher *pushed(struct grammar *g, const char *text)
@@ -625,7 +626,7 @@ static struct matcher *pushed(struct grammar *g, const char *text)
 
 Test(tools_grammar, a_budget_closes_the_thought)
 {
-	struct grammar *g = thinking(THOUGHT_OPEN, 5);
+	struct grammar *g = thinking(REASONING_OPEN, 5);
 	char forced[64];
 	struct matcher *m = pushed(g, "abcd");
 	cr_expect_eq(matcher_forced(m, forced, sizeof forced), 0);
@@ -634,7 +635,7 @@ Test(tools_grammar, a_budget_closes_the_thought)
 	cr_expect(!memcmp(forced, "\n</think>", 9));
 	matcher_free(m);
 	grammar_free(g);
-	g = thinking(THOUGHT_MAY, 10);
+	g = thinking(REASONING_OPTIONAL, 10);
 	m = pushed(g, "<think>abc");
 	cr_expect_eq(matcher_forced(m, forced, sizeof forced), 9);
 	matcher_free(m);

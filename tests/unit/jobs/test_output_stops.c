@@ -36,8 +36,8 @@ static char *text_of(const char *says, char *stop, const struct about *a, enum f
 	struct output_rules r = {.tokenizer = demo.tokenizer,
 				 .stop = &stop,
 				 .stops = stop ? stops_new(&stop, 1) : NULL,
-				 .thought = a->marks,
-				 .thought_open = a->open,
+				 .reasoning = a->marks,
+				 .reasoning_open = a->open,
 				 .late_stop_ids = &a->late,
 				 .n_late_stop_ids = a->late != 0};
 	struct output o;
@@ -126,8 +126,9 @@ Test(thought_stops, stop_tokens_count_from_the_end_of_the_thought)
 
 Test(thought_stops, a_journal_keeps_them)
 {
-	struct submit s = {
-		.thought = SUBMIT_THOUGHT_OPEN, .late_stop_ids = (uint32_t[]){7, 9}, .n_late_stop_ids = 2};
+	struct submit s = {.reasoning = SUBMIT_REASONING_OPEN,
+			   .late_stop_ids = (uint32_t[]){7, 9},
+			   .n_late_stop_ids = 2};
 	struct submit *got = NULL;
 	struct buf b = {0};
 	struct cursor c;
@@ -139,7 +140,7 @@ Test(thought_stops, a_journal_keeps_them)
 	record_put_request(&b, &s, 1, 1);
 	cursor_init(&c, b.p, b.len);
 	cr_assert_eq(record_get_request(&c, 100, 1, 1, &got, &why), 0, "%s", why.text);
-	cr_expect_eq(got->thought, SUBMIT_THOUGHT_OPEN);
+	cr_expect_eq(got->reasoning, SUBMIT_REASONING_OPEN);
 	cr_expect(got->n_late_stop_ids == 2 && got->late_stop_ids[1] == 9);
 	submit_free(got);
 	buf_fini(&b);

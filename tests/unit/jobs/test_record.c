@@ -132,7 +132,7 @@ static void put_old(struct buf *out, unsigned version, unsigned bus, uint32_t n_
 	put_blob(out, "0123456789abcdef", 16);
 	if (version == 1)
 		return;
-	mp_put_uint(out, SUBMIT_THOUGHT_MAY);
+	mp_put_uint(out, SUBMIT_REASONING_OPTIONAL);
 	put_blob(out, (uint32_t[]){17}, 4);
 }
 
@@ -186,7 +186,8 @@ Test(record, requests_of_earlier_formats_are_migrated)
 		cr_assert_eq(migrate(&old, &now), 0, "%zu: %s", i, why.text);
 		cr_assert_eq(read_request(&now, &s), 0, "%zu: %s", i, why.text);
 		check_migrated(s, had[i].n_params);
-		cr_expect_eq(s->thought, had[i].version == 1 ? SUBMIT_THOUGHT_NONE : SUBMIT_THOUGHT_MAY);
+		cr_expect_eq(s->reasoning,
+			     had[i].version == 1 ? SUBMIT_REASONING_NONE : SUBMIT_REASONING_OPTIONAL);
 		cr_expect_eq(s->n_late_stop_ids, had[i].version - 1);
 		submit_free(s);
 		buf_fini(&old);

@@ -1,10 +1,10 @@
-#include "controller/chat/thought_grammar.h"
+#include "controller/chat/reasoning_grammar.h"
 
 /* Newlines after reasoning belong to neither part (reasoning.h); models write two. */
 static const char gap[] = "\n{0,2}";
 
 /* Append the rest of the reasoning, from within it to its closing marker. */
-static void put_thought(json_t *parts, const struct thought_grammar *t)
+static void put_reasoning(json_t *parts, const struct reasoning_grammar *t)
 {
 	if (t->budget)
 		json_array_append_new(parts, composite_text(json_pack("[s]", t->close)));
@@ -22,18 +22,18 @@ static void put_thought(json_t *parts, const struct thought_grammar *t)
 		json_array_append_new(parts, composite_regex(gap));
 }
 
-json_t *thought_grammar(const struct thought_grammar *t, json_t *answer)
+json_t *reasoning_grammar(const struct reasoning_grammar *t, json_t *answer)
 {
-	json_t *parts = json_array(), *thought = json_array();
-	if (t->place == THOUGHT_OPEN) {
-		put_thought(parts, t);
-	} else if (t->place == THOUGHT_MAY && t->budget) {
-		json_array_append_new(thought, composite_regex(gap));
-		composite_put_spelled(thought, t->open, &t->specials);
-		put_thought(thought, t);
-		json_array_append_new(parts, composite_option(composite_sequence(json_incref(thought))));
+	json_t *parts = json_array(), *reasoning = json_array();
+	if (t->place == REASONING_OPEN) {
+		put_reasoning(parts, t);
+	} else if (t->place == REASONING_OPTIONAL && t->budget) {
+		json_array_append_new(reasoning, composite_regex(gap));
+		composite_put_spelled(reasoning, t->open, &t->specials);
+		put_reasoning(reasoning, t);
+		json_array_append_new(parts, composite_option(composite_sequence(json_incref(reasoning))));
 	}
-	json_decref(thought);
+	json_decref(reasoning);
 	json_array_append_new(parts, answer);
 	return composite_sequence(parts);
 }
