@@ -118,7 +118,7 @@ static void job_free(struct job *job)
 		output_fini(&job->outputs[i]);
 	free(job->outputs);
 	toklog_fini(&job->prompt_log);
-	free(job->pooled);
+	free(job->result.pooled);
 	for (uint32_t i = 0; i < job->n_stop; i++)
 		free(job->stop[i]);
 	free(job->stop);
@@ -126,12 +126,12 @@ static void job_free(struct job *job)
 	free(job->key);
 	free(job->owner);
 	free(job->cache_salt);
-	free(job->n_saved);
-	free(job->numerics);
-	free(job->times);
+	free(job->disk.n_saved);
+	free(job->disk.numerics);
+	free(job->times.timeline);
 	trace_context_fini(&job->trace);
-	buf_fini(&job->request);
-	engine_event_free(job->ended);
+	buf_fini(&job->disk.request);
+	engine_event_free(job->disk.ended);
 	free(job);
 }
 
@@ -191,23 +191,23 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 	s->user = s->key = s->cache_salt = s->owner = NULL;
 	s->stop = NULL;
 	s->n_stop = 0;
-	job->durable = s->durable;
-	job->restarts = s->params.beam_width > 0;
-	memcpy(job->body, s->body, sizeof job->body);
+	job->disk.durable = s->durable;
+	job->disk.restarts = s->params.beam_width > 0;
+	memcpy(job->disk.body, s->body, sizeof job->disk.body);
 	job->seed = s->params.seed;
 	const bool chosen = s->best_of > s->params.n, scored = chosen || s->params.beam_width;
 	job->hide_logprobs = scored && s->params.logprobs < 0;
 	job->prompt_tokens = s->n_tokens;
 	job->max_tokens = s->params.max_tokens;
-	job->received_us = s->received_us;
+	job->times.received_us = s->received_us;
 	job->operation = s->params.pool ? "embeddings" : s->chat ? "chat" : "text_completion";
 	job->of_http = s->of_http;
 	job->trace = s->trace;
 	s->trace.state = NULL;
 	if (!job->trace.set)
 		tracer_draw(j->svc->tracer, &job->trace);
-	job->submitted_us = now;
-	job->accepted_unix_us = clock_unix_us();
+	job->times.submitted_us = now;
+	job->times.accepted_unix_us = clock_unix_us();
 	job->rules = (struct output_rules){.tokenizer = j->svc->tokenizer,
 					   .skip_special = s->skip_special,
 					   .logprobs = scored || s->params.logprobs >= 0,
@@ -300,8 +300,8 @@ void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s)
 	c->user = name_number(j, job->owner, job->user);
 	c->share = s->share;
 	c->salt = name_number(j, job->owner, job->cache_salt);
-	c->durable = job->durable;
-	if (job->resumed)
+	c->durable = job->disk.durable;
+	if (job->disk.resumed)
 		durable_resume(job, c);
 	j->send(j->user, c);
 }
@@ -309,13 +309,13 @@ void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s)
 /* A key identifies one request: refuse a different request under the same key. */
 static enum code other_request(const struct job *job, const struct submit *s, struct why *why)
 {
-	if (memcmp(job->body, s->body, sizeof job->body) != 0)
+	if (memcmp(job->disk.body, s->body, sizeof job->disk.body) != 0)
 		err_why(why, 0,
 			"key: another request was submitted under \"%.256s\"; use another key, or submit "
 			"the same "
 			"request",
 			s->key);
-	else if (s->durable && !job->durable)
+	else if (s->durable && !job->disk.durable)
 		err_why(why, 0, "key: the job of \"%.256s\" is not durable; use another key", s->key);
 	else
 		return CODE_OK;
@@ -353,7 +353,7 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 	} else {
 		struct job *job = jobs_new_job(j, s, NULL, 0, now);
 		jobs_add_listener(j, job, l, s->stream);
-		if (job->durable)
+		if (job->disk.durable)
 			durable_begin(job, s, now);
 		jobs_send_submit(j, job, s);
 	}
@@ -365,7 +365,8 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 static size_t job_bytes(const struct job *job)
 {
 	size_t bytes = sizeof *job + job->n_outputs * sizeof *job->outputs + toklog_bytes(&job->prompt_log) +
-		       job->n_pooled * sizeof *job->pooled + (job->times ? sizeof *job->times : 0);
+		       job->result.n_pooled * sizeof *job->result.pooled +
+		       (job->times.timeline ? sizeof *job->times.timeline : 0);
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		bytes += output_bytes(&job->outputs[i]);
 	return bytes;
@@ -381,16 +382,17 @@ static void count_end(const struct jobs *j, const struct job *job, const struct 
 	struct metrics *m = j->svc->metrics;
 	const struct trace_context *of = &job->trace;
 	metrics_add(m, reasons[o->finish], 1);
-	metrics_observe_traced(m, METRIC_E2E, (o->last_us ? o->last_us : now) - job->submitted_us, of);
+	metrics_observe_traced(m, METRIC_E2E, (o->last_us ? o->last_us : now) - job->times.submitted_us, of);
 	metrics_observe(m, METRIC_REQUEST_PROMPT_TOKENS, job->prompt_tokens);
 	metrics_observe(m, METRIC_REQUEST_GENERATION_TOKENS, o->n_shown);
 	metrics_observe(m, METRIC_REQUEST_MAX_TOKENS, job->max_tokens);
 	if (!o->first_us)
 		return;
-	metrics_observe_traced(m, METRIC_QUEUE, job->queued_us, of);
-	metrics_observe_traced(m, METRIC_PREFILL, job->first_token_us - job->queued_us, of);
+	metrics_observe_traced(m, METRIC_QUEUE, job->result.queued_us, of);
+	metrics_observe_traced(m, METRIC_PREFILL, job->result.first_token_us - job->result.queued_us, of);
 	metrics_observe_traced(m, METRIC_DECODE, o->last_us - o->first_us, of);
-	metrics_observe_traced(m, METRIC_INFERENCE, o->last_us - job->submitted_us - job->queued_us, of);
+	metrics_observe_traced(m, METRIC_INFERENCE,
+			       o->last_us - job->times.submitted_us - job->result.queued_us, of);
 	if (o->log.n > 1)
 		metrics_observe_traced(m, METRIC_TPOT, (o->last_us - o->first_us) / (o->log.n - 1), of);
 }
@@ -406,8 +408,8 @@ static void count_job(const struct jobs *j, const struct job *job)
 	metrics_observe(m, METRIC_REQUEST_N, job->n_outputs);
 	if (!job->outputs[0].first_us)
 		return;
-	const uint32_t cached =
-		job->cached_tokens < job->prompt_tokens ? job->cached_tokens : job->prompt_tokens;
+	const uint32_t cached = job->result.cached_tokens < job->prompt_tokens ? job->result.cached_tokens
+									       : job->prompt_tokens;
 	metrics_add(m, METRIC_PROMPT_CACHED, cached);
 	metrics_add(m, METRIC_PROMPT_COMPUTED, job->prompt_tokens - cached);
 	metrics_observe(m, METRIC_PREFILL_COMPUTED, job->prompt_tokens - cached);
@@ -415,7 +417,7 @@ static void count_job(const struct jobs *j, const struct job *job)
 
 void jobs_add_finished(struct jobs *j, struct job *job, int64_t finished_us)
 {
-	job->finished_us = finished_us;
+	job->times.finished_us = finished_us;
 	map_remove(&j->by_number, job->number);
 	list_remove(&j->unfinished, job);
 	list_push(&j->finished, job);
@@ -425,20 +427,20 @@ void jobs_add_finished(struct jobs *j, struct job *job, int64_t finished_us)
 
 void jobs_conclude(struct jobs *j, struct job *job, int64_t now)
 {
-	job->recording = false;
+	job->disk.recording = false;
 	for (struct watch *w = job->watches; w; w = w->next)
 		jobs_publish_end(j, job, &w->l);
 	jobs_remove_listeners(j, job);
-	jobs_trace(j, job, job->state == JOB_FAILED ? job->code : CODE_OK, job->why, now);
+	jobs_trace(j, job, job->state == JOB_FAILED ? job->result.code : CODE_OK, job->result.why, now);
 	jobs_add_finished(j, job, now);
 }
 
 /* Move the job to a final state.  The only way there. */
 void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t now)
 {
-	assert(!job_finished(job) && !job->recording);
+	assert(!job_finished(job) && !job->disk.recording);
 	job->state = state;
-	job->ended_us = now;
+	job->times.ended_us = now;
 	for (uint32_t i = 0; i < job->n_outputs; i++) {
 		struct output *o = &job->outputs[i];
 		if (o->finish == FINISH_NONE) {
@@ -451,24 +453,24 @@ void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t 
 		job->n_outputs = job->n_returned;
 	}
 	for (uint32_t i = 0; i < job->n_outputs; i++) {
-		job->completion_tokens += job->outputs[i].n_shown;
+		job->result.completion_tokens += job->outputs[i].n_shown;
 		count_end(j, job, &job->outputs[i], now);
 	}
 	count_job(j, job);
 	release_running(job);
 	map_remove(&j->by_number, job->number);
-	if (job->durable)
+	if (job->disk.durable)
 		durable_end(j, job, now);
 	if (state == JOB_FINISHED)
 		jobs_publish_deltas(j, job);
-	if (!job->recording)
+	if (!job->disk.recording)
 		jobs_conclude(j, job, now);
 	char trace[TRACE_ID_HEX] = "-";
 	if (job->trace.remote || job->trace.sampled)
 		trace_context_hex(&job->trace, trace);
 	log_debug("jobs", "job ended job=%.8s state=%s tokens=%u code=%s trace=%s", job->id,
-		  state == JOB_FAILED ? "failed" : "done", job->completion_tokens, code_name(job->code),
-		  trace);
+		  state == JOB_FAILED ? "failed" : "done", job->result.completion_tokens,
+		  code_name(job->result.code), trace);
 }
 
 static void drop(struct jobs *j, struct job *job)
@@ -502,7 +504,7 @@ const char *job_id(const struct job *job)
 
 bool job_finished(const struct job *job)
 {
-	return (job->state == JOB_FINISHED || job->state == JOB_FAILED) && !job->recording;
+	return (job->state == JOB_FINISHED || job->state == JOB_FAILED) && !job->disk.recording;
 }
 
 bool job_has_ended(const struct job *job)
@@ -553,10 +555,10 @@ void jobs_result(struct jobs *j, struct job *job, const struct listener *l)
 
 void jobs_cancel(struct jobs *j, struct job *job)
 {
-	if (job_finished(job) || job->recording || job->cancelled)
+	if (job_finished(job) || job->disk.recording || job->cancelled)
 		return;
 	job->cancelled = true;
-	if (job->durable)
+	if (job->disk.durable)
 		durable_cancel(j, job);
 	j->send(j->user, jobs_command(ENGINE_CANCEL, job));
 }
@@ -583,11 +585,11 @@ int64_t jobs_sweep(struct jobs *j, int64_t now)
 	for (struct job *next, *job = j->finished.oldest; job; job = next) {
 		next = job->younger;
 		/* Its end is only in memory, not on disk yet. */
-		if (job->durable && !job->recorded)
+		if (job->disk.durable && !job->disk.recorded)
 			continue;
-		if (job->finished_us + j->svc->keep_finished_us > now &&
+		if (job->times.finished_us + j->svc->keep_finished_us > now &&
 		    j->finished.n <= j->svc->max_finished && j->finished_bytes <= JOBS_FINISHED_BYTES)
-			return job->finished_us + j->svc->keep_finished_us;
+			return job->times.finished_us + j->svc->keep_finished_us;
 		list_remove(&j->finished, job);
 		j->finished_bytes -= job->bytes;
 		job_forget(j, job);
@@ -604,8 +606,8 @@ uint32_t jobs_n_draining(const struct jobs *j)
 {
 	uint32_t n = 0;
 	for (const struct job *job = j->unfinished.oldest; job; job = job->younger) {
-		bool survives = job->durable && job->state != JOB_QUEUED;
-		n += !survives || (job->recording && job->watches);
+		bool survives = job->disk.durable && job->state != JOB_QUEUED;
+		n += !survives || (job->disk.recording && job->watches);
 	}
 	return n;
 }
@@ -616,7 +618,7 @@ void jobs_end(struct jobs *j, int64_t now)
 	jobs_save(j);
 	while (j->unfinished.oldest) {
 		struct job *job = j->unfinished.oldest;
-		if (job->durable && job->state != JOB_QUEUED) {
+		if (job->disk.durable && job->state != JOB_QUEUED) {
 			/* The job is in the journal; its end may not be. */
 			jobs_publish_error(
 				job, job->id, E_NOT_READY,
@@ -628,11 +630,11 @@ void jobs_end(struct jobs *j, int64_t now)
 		job->service_ended = true;
 		jobs_cancel(j, job);
 		if (job->state == JOB_QUEUED) {
-			if (job->settling)
+			if (job->disk.settling)
 				durable_retract(j, job);
 			jobs_refuse(j, job, E_NOT_READY, "the service is stopping");
 		} else {
-			job->total_us = now - job->submitted_us;
+			job->result.total_us = now - job->times.submitted_us;
 			jobs_finish(j, job, JOB_FINISHED, now);
 		}
 	}

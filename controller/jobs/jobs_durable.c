@@ -283,7 +283,7 @@ void durable_begin(struct job *job, const struct submit *s, int64_t now)
 {
 	char name[64];
 	job->keep = true;
-	job->n_saved = xcalloc(job->n_outputs, sizeof *job->n_saved);
+	job->disk.n_saved = xcalloc(job->n_outputs, sizeof *job->disk.n_saved);
 	/* Names and stop strings have moved to the job. */
 	struct submit whole = *s;
 	whole.user = job->user;
@@ -292,25 +292,25 @@ void durable_begin(struct job *job, const struct submit *s, int64_t now)
 	whole.stop = job->stop;
 	whole.n_stop = job->n_stop;
 	whole.late_stop_ids = (uint32_t *)job->rules.late_stop_ids;
-	record_put_request(&job->request, &whole, now, job->accepted_unix_us);
+	record_put_request(&job->disk.request, &whole, now, job->times.accepted_unix_us);
 	durable_name(name, sizeof name, "request", job);
-	record_seal(&job->request, name);
+	record_seal(&job->disk.request, name);
 }
 
 void durable_accept(struct jobs *j, struct job *job)
 {
 	struct durable_op *o = op_new(j, job, run_accept);
-	job->settling = true;
+	job->disk.settling = true;
 	o->op.done = on_accept_done;
 	o->op.required = false;
 	o->op.need = JOURNAL_JOB;
 	o->key = job->key ? xstrdup(job->key) : NULL;
 	o->owner = job->owner ? xstrdup(job->owner) : NULL;
 	o->model = j->svc->model_name;
-	memcpy(o->body, job->body, sizeof o->body);
-	o->unix_us = job->accepted_unix_us;
-	o->bytes = job->request;
-	job->request = (struct buf){0};
+	memcpy(o->body, job->disk.body, sizeof o->body);
+	o->unix_us = job->times.accepted_unix_us;
+	o->bytes = job->disk.request;
+	job->disk.request = (struct buf){0};
 	if (job->trace.set) {
 		char name[64];
 		record_put_trace(&o->trace, &job->trace);
@@ -326,25 +326,25 @@ void jobs_settled(struct jobs *j, const char *id, bool end, int rc, const char *
 	if (!job)
 		return;
 	if (end) {
-		job->recorded = rc != -EAGAIN;
-		if (job->recording)
+		job->disk.recorded = rc != -EAGAIN;
+		if (job->disk.recording)
 			jobs_conclude(j, job, now);
 		return;
 	}
-	if (!job->settling)
+	if (!job->disk.settling)
 		return;
-	job->settling = false;
+	job->disk.settling = false;
 	if (rc) {
 		char text[400];
 		snprintf(text, sizeof text, "durable: %s", why);
-		if (!job->ended)
+		if (!job->disk.ended)
 			j->send(j->user, jobs_command(ENGINE_CANCEL, job));
 		jobs_refuse(j, job, rc == -EDQUOT ? E_OVERLOADED : E_INTERNAL, text);
 		return;
 	}
 	jobs_accept(j, job);
-	struct engine_event *e = job->ended;
-	job->ended = NULL;
+	struct engine_event *e = job->disk.ended;
+	job->disk.ended = NULL;
 	if (e)
 		jobs_on_end(j, job, e, now);
 	engine_event_free(e);
@@ -364,13 +364,13 @@ void durable_retract(struct jobs *j, struct job *job)
 
 void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t now)
 {
-	if (job->restarts)
+	if (job->disk.restarts)
 		return;
 	j->n_unsaved_tokens += n_tokens;
 	if (j->save_us == INT64_MAX)
 		j->save_us = now + SAVE_US;
-	if (!job->unsaved) {
-		job->unsaved = true;
+	if (!job->disk.unsaved) {
+		job->disk.unsaved = true;
 		array_grow(j->unsaved, j->unsaved_cap, j->n_unsaved + 1);
 		j->unsaved[j->n_unsaved++] = job;
 	}
@@ -379,16 +379,18 @@ void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t no
 void durable_class(struct job *job, const char *reported)
 {
 	char numerics[NUMERICS_MAX], had[NUMERICS_MAX];
-	if (job->restarts || !reported[0])
+	if (job->disk.restarts || !reported[0])
 		return;
 	numerics_of_output(job->has_constraint, reported, numerics, sizeof numerics);
-	numerics_of_output(job->has_constraint, job->numerics ? job->numerics : "", had, sizeof had);
+	numerics_of_output(job->has_constraint, job->disk.numerics ? job->disk.numerics : "", had,
+			   sizeof had);
 	if (numerics_same(had, numerics))
 		return;
-	job->class_changed = job->class_changed || job->numerics;
-	free(job->numerics);
-	job->numerics = xstrdup(reported); /* all of it, because older controllers compare the whole class */
-	job->numerics_unsaved = true;
+	job->class_changed = job->class_changed || job->disk.numerics;
+	free(job->disk.numerics);
+	job->disk.numerics =
+		xstrdup(reported); /* all of it, because older controllers compare the whole class */
+	job->disk.numerics_unsaved = true;
 }
 
 static struct saved *add_row(struct durable_op *o, const struct job *job, struct buf *b)
@@ -406,12 +408,12 @@ static void save_class(struct durable_op *o, struct job *job)
 {
 	char name[64];
 	struct buf b = {0};
-	if (!job->numerics_unsaved)
+	if (!job->disk.numerics_unsaved)
 		return;
-	job->numerics_unsaved = false;
+	job->disk.numerics_unsaved = false;
 	mp_put_array(&b, 2);
 	mp_put_bool(&b, job->class_changed);
-	mp_put_cstr(&b, job->numerics);
+	mp_put_cstr(&b, job->disk.numerics);
 	durable_name(name, sizeof name, "class", job);
 	record_seal(&b, name);
 	add_row(o, job, &b)->first = JOB_CLASS;
@@ -435,7 +437,7 @@ static void save_row(struct durable_op *o, const struct job *job, const struct o
 
 static void save_output(struct durable_op *o, struct job *job, const struct output *out)
 {
-	uint32_t *n_saved = &job->n_saved[out->index];
+	uint32_t *n_saved = &job->disk.n_saved[out->index];
 	if (*n_saved == SEQ_OVER)
 		return;
 	if (out->finish != FINISH_NONE) {
@@ -467,7 +469,7 @@ void jobs_save(struct jobs *j)
 		struct job *job = j->unsaved[i];
 		if (!job)
 			continue;
-		job->unsaved = false;
+		job->disk.unsaved = false;
 		if (job->state != JOB_RUNNING) {
 			/* The job is not in the journal yet: these tokens are saved with its next tokens. */
 			continue;
@@ -490,10 +492,10 @@ int64_t jobs_save_at(const struct jobs *j)
 
 void durable_forget(struct jobs *j, struct job *job)
 {
-	for (uint32_t i = 0; job->unsaved && i < j->n_unsaved; i++)
+	for (uint32_t i = 0; job->disk.unsaved && i < j->n_unsaved; i++)
 		if (j->unsaved[i] == job)
 			j->unsaved[i] = NULL;
-	job->unsaved = false;
+	job->disk.unsaved = false;
 }
 
 /* --- the end --- */
@@ -503,13 +505,13 @@ static void put_end(struct buf *b, const struct job *job)
 	mp_put_array(b, END_FIELDS + job->n_outputs);
 	mp_put_uint(b, END_VERSION);
 	mp_put_bool(b, job->state == JOB_FAILED);
-	mp_put_uint(b, job->code);
-	mp_put_cstr(b, job->why);
-	mp_put_uint(b, job->completion_tokens);
-	mp_put_uint(b, job->cached_tokens);
-	mp_put_int(b, job->queued_us);
-	mp_put_int(b, job->first_token_us);
-	mp_put_int(b, job->total_us);
+	mp_put_uint(b, job->result.code);
+	mp_put_cstr(b, job->result.why);
+	mp_put_uint(b, job->result.completion_tokens);
+	mp_put_uint(b, job->result.cached_tokens);
+	mp_put_int(b, job->result.queued_us);
+	mp_put_int(b, job->result.first_token_us);
+	mp_put_int(b, job->result.total_us);
 	mp_put_bool(b, job->cancelled);
 	mp_put_bool(b, job->class_changed);
 	mp_put_bool(b, job->has_prompt_log);
@@ -524,7 +526,7 @@ void durable_end(struct jobs *j, struct job *job, int64_t now)
 	char name[64];
 	struct durable_op *o = op_new(j, job, run_end);
 	json_t *row = jobs_row(job, now);
-	job->recording = journal_health(j->journal, &why);
+	job->disk.recording = journal_health(j->journal, &why);
 	o->op.done = on_end_done;
 	o->op.held = on_end_held;
 	o->unix_us = clock_unix_us();

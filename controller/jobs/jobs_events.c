@@ -19,9 +19,9 @@ void jobs_accept(struct jobs *j, struct job *job)
 
 static void on_accepted(struct jobs *j, struct job *job)
 {
-	if (job->state != JOB_QUEUED || job->settling)
+	if (job->state != JOB_QUEUED || job->disk.settling)
 		return;
-	if (job->durable)
+	if (job->disk.durable)
 		durable_accept(j, job);
 	else
 		jobs_accept(j, job);
@@ -30,12 +30,12 @@ static void on_accepted(struct jobs *j, struct job *job)
 /* Handle a refusal.  A resumed job was accepted in an earlier run, so it fails instead. */
 static void on_refused(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
 {
-	if (!job->resumed) {
+	if (!job->disk.resumed) {
 		jobs_refuse(j, job, e->code, e->why);
 		return;
 	}
-	job->code = e->code;
-	snprintf(job->why, sizeof job->why, "%s", e->why);
+	job->result.code = e->code;
+	snprintf(job->result.why, sizeof job->result.why, "%s", e->why);
 	jobs_finish(j, job, JOB_FAILED, now);
 }
 
@@ -54,7 +54,7 @@ static void count_token(const struct jobs *j, const struct job *job, struct outp
 		metrics_observe_traced(m, METRIC_ITL, now - o->last_us, &job->trace);
 	} else {
 		o->first_us = now;
-		metrics_observe_traced(m, METRIC_TTFT, now - job->submitted_us, &job->trace);
+		metrics_observe_traced(m, METRIC_TTFT, now - job->times.submitted_us, &job->trace);
 		if (o->index == 0)
 			metrics_add(m, METRIC_PROMPT_TOKENS, job->prompt_tokens);
 	}
@@ -77,7 +77,7 @@ static void on_tokens(struct jobs *j, const struct engine_event *e, int64_t now)
 		if (output_push(o, &job->rules, t, e->top_ids, e->top_logprobs))
 			stop_output(j, job, o);
 		jobs_mark_dirty(j, job, o);
-		if (job->durable) {
+		if (job->disk.durable) {
 			durable_class(job, e->numerics);
 			durable_mark(j, job, 1, now);
 		}
@@ -97,12 +97,12 @@ static void on_prompt_logprobs(struct job *job, const struct engine_event *e)
 static void on_pooled(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
 {
 	struct metrics *m = j->svc->metrics;
-	if (job->pooled || !e->n_values)
+	if (job->result.pooled || !e->n_values)
 		return;
-	job->pooled = xmemdup(e->values, e->n_values * sizeof *e->values);
-	job->n_pooled = e->n_values;
+	job->result.pooled = xmemdup(e->values, e->n_values * sizeof *e->values);
+	job->result.n_pooled = e->n_values;
 	metrics_add(m, METRIC_PROMPT_TOKENS, job->prompt_tokens);
-	metrics_observe_traced(m, METRIC_TTFT, now - job->submitted_us, &job->trace);
+	metrics_observe_traced(m, METRIC_TTFT, now - job->times.submitted_us, &job->trace);
 	job->outputs[0].first_us = job->outputs[0].last_us = now;
 }
 
@@ -113,33 +113,33 @@ static void on_output_done(struct jobs *j, struct job *job, const struct engine_
 	struct output *o = &job->outputs[e->index];
 	output_end(o, &job->rules, e->finish, e->stop_token);
 	jobs_mark_dirty(j, job, o);
-	if (job->durable)
+	if (job->disk.durable)
 		durable_mark(j, job, 1, now);
 }
 
 void jobs_on_end(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
 {
-	if (e->times && !job->times)
-		job->times = xmemdup(e->times, sizeof *e->times);
-	if (job->settling) {
+	if (e->times && !job->times.timeline)
+		job->times.timeline = xmemdup(e->times, sizeof *e->times);
+	if (job->disk.settling) {
 		/* The job ended before its acceptance is on disk: JOB_ACCEPTED must come first. */
-		job->ended = xmemdup(e, sizeof *e);
-		job->ended->tokens = NULL;
-		job->ended->top_ids = NULL;
-		job->ended->top_logprobs = NULL;
-		job->ended->values = NULL;
-		job->ended->status = NULL;
-		job->ended->times = NULL;
+		job->disk.ended = xmemdup(e, sizeof *e);
+		job->disk.ended->tokens = NULL;
+		job->disk.ended->top_ids = NULL;
+		job->disk.ended->top_logprobs = NULL;
+		job->disk.ended->values = NULL;
+		job->disk.ended->status = NULL;
+		job->disk.ended->times = NULL;
 		return;
 	}
-	job->cached_tokens = e->cached_tokens;
+	job->result.cached_tokens = e->cached_tokens;
 	job->class_changed = job->class_changed || e->class_changed; /* or it changed in an earlier run */
-	job->queued_us = e->queued_us;
-	job->first_token_us = e->first_token_us;
-	job->total_us = e->total_us;
+	job->result.queued_us = e->queued_us;
+	job->result.first_token_us = e->first_token_us;
+	job->result.total_us = e->total_us;
 	if (e->kind == ENGINE_JOB_FAILED) {
-		job->code = e->code;
-		snprintf(job->why, sizeof job->why, "%s", e->why);
+		job->result.code = e->code;
+		snprintf(job->result.why, sizeof job->result.why, "%s", e->why);
 	}
 	jobs_finish(j, job, e->kind == ENGINE_JOB_FAILED ? JOB_FAILED : JOB_FINISHED, now);
 }

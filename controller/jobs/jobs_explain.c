@@ -36,7 +36,8 @@ static json_t *phase_details(const struct job *job, const struct timeline *t, en
 				 "held_us", held);
 	case PHASE_PREFILL:
 		return json_pack("{s:I, s:I, s:I}", "steps", (json_int_t)t->n_chunks, "tokens",
-				 (json_int_t)t->n_rows, "cached_tokens", (json_int_t)job->cached_tokens);
+				 (json_int_t)t->n_rows, "cached_tokens",
+				 (json_int_t)job->result.cached_tokens);
 	case PHASE_RECOMPUTE:
 		return json_pack("{s:I, s:I}", "times", (json_int_t)t->times[p], "tokens",
 				 (json_int_t)t->n_again);
@@ -63,19 +64,19 @@ static json_t *spans_of(const struct timeline *t, int64_t zero_us)
 /* Add the phases of a job read from the journal, from the times in its record. */
 static int64_t put_recorded(json_t *phases, const struct job *job)
 {
-	int64_t sum = put_phase(phases, "queued", job->queued_us, NULL);
-	sum += put_phase(phases, "prefill", job->first_token_us - job->queued_us, NULL);
-	return sum + put_phase(phases, "decode", job->total_us - job->first_token_us, NULL);
+	int64_t sum = put_phase(phases, "queued", job->result.queued_us, NULL);
+	sum += put_phase(phases, "prefill", job->result.first_token_us - job->result.queued_us, NULL);
+	return sum + put_phase(phases, "decode", job->result.total_us - job->result.first_token_us, NULL);
 }
 
 json_t *jobs_explain(const struct job *job, const struct timeline *live, int64_t now)
 {
-	const struct timeline *t = job->times ? job->times : live;
-	const bool recorded = !t && job_has_ended(job) && !job->ended_us; /* read from the journal */
-	const int64_t begin = job->received_us ? job->received_us : job->submitted_us;
-	const int64_t end = job->finished_us && !recorded ? job->finished_us : now;
-	const int64_t ended = job->ended_us ? job->ended_us : end;
-	int64_t sum = 0, total = recorded ? job->total_us : end - begin;
+	const struct timeline *t = job->times.timeline ? job->times.timeline : live;
+	const bool recorded = !t && job_has_ended(job) && !job->times.ended_us; /* read from the journal */
+	const int64_t begin = job->times.received_us ? job->times.received_us : job->times.submitted_us;
+	const int64_t end = job->times.finished_us && !recorded ? job->times.finished_us : now;
+	const int64_t ended = job->times.ended_us ? job->times.ended_us : end;
+	int64_t sum = 0, total = recorded ? job->result.total_us : end - begin;
 	json_t *out = jobs_row(job, now), *phases = json_array();
 	uint32_t tokens = 0;
 	for (uint32_t i = 0; i < job->n_outputs; i++)
@@ -83,12 +84,12 @@ json_t *jobs_explain(const struct job *job, const struct timeline *live, int64_t
 	if (recorded) {
 		sum = put_recorded(phases, job);
 	} else {
-		sum = put_phase(phases, "prepare", job->submitted_us - begin, NULL);
+		sum = put_phase(phases, "prepare", job->times.submitted_us - begin, NULL);
 		for (int p = PHASE_NONE + 1; t && p < PHASES; p++)
 			if (t->times[p])
 				sum += put_phase(phases, timeline_phase_name((enum phase)p), t->us[p],
 						 phase_details(job, t, (enum phase)p, tokens));
-		if (job->durable)
+		if (job->disk.durable)
 			sum += put_phase(phases, "journal", end - ended, NULL);
 		put_phase(phases, "other", total > sum ? total - sum : 0, NULL);
 	}
@@ -98,8 +99,8 @@ json_t *jobs_explain(const struct job *job, const struct timeline *live, int64_t
 		json_object_set_new(out, "trace", json_string(trace));
 	}
 	json_object_set_new(out, "total_us", json_integer(total));
-	json_object_set_new(out, "cached_tokens", json_integer(job->cached_tokens));
-	json_object_set_new(out, "resumed", json_boolean(job->resumed));
+	json_object_set_new(out, "cached_tokens", json_integer(job->result.cached_tokens));
+	json_object_set_new(out, "resumed", json_boolean(job->disk.resumed));
 	json_object_set_new(out, "in_memory", json_boolean(!recorded));
 	json_object_set_new(out, "phases", phases);
 	if (!t)

@@ -32,6 +32,41 @@ struct watch {
 	struct position at[]; /* [n_returned] */
 };
 
+struct job_times {
+	int64_t received_us;  /* clock_us(); 0: not known */
+	int64_t submitted_us; /* clock_us() */
+	int64_t accepted_unix_us;
+	int64_t ended_us;          /* clock_us() when the engine ended it */
+	int64_t finished_us;       /* clock_us() when its end was recorded */
+	struct timeline *timeline; /* owned; NULL: not ended yet, or its end was read from the journal */
+};
+
+struct job_result {
+	uint32_t completion_tokens, cached_tokens;
+	int64_t queued_us, first_token_us, total_us;
+	float *pooled; /* owned, [n_pooled]; NULL: not a pooled job, or no result yet */
+	uint32_t n_pooled;
+	enum code code;
+	char why[256];
+};
+
+/* A durable job in the journal: jobs_durable.c. */
+struct job_disk {
+	bool durable;
+	bool settling;         /* accepted by the engine, not on disk yet: JOB_ACCEPTED waits for both */
+	bool resumed;          /* accepted in an earlier run of the controller */
+	bool restarts;         /* a beam search: after a crash it restarts from its prompt */
+	bool recording;        /* ended, and the end is being written to disk: JOB_DONE waits for it */
+	bool recorded;         /* the end is on disk: memory may forget the job */
+	bool unsaved;          /* in jobs->unsaved */
+	bool numerics_unsaved; /* numerics is not in the journal yet */
+	char *numerics;        /* owned: numerics class of its tokens; NULL: none, or not known */
+	uint8_t body[16];      /* api_digest() of the request, if it has a key */
+	struct buf request;    /* the request's record, until it is on disk */
+	uint32_t *n_saved;     /* [n_outputs] tokens in the journal; SEQ_OVER: all of them, and the end */
+	struct engine_event *ended; /* owned: end event that arrived while settling */
+};
+
 struct job {
 	uint64_t number; /* the engine's id of the job */
 	char id[JOBS_ID_SIZE];
@@ -58,41 +93,15 @@ struct job {
 	struct toklog prompt_log; /* logprobs of the prompt's tokens from 1 on */
 	bool has_prompt_log, class_changed;
 	bool service_ended; /* the service stopped and cut the job */
-	float *pooled;      /* owned, [n_pooled]; NULL: not a pooled job, or no result yet */
-	uint32_t n_pooled;
 	struct watch *watches;
 	uint32_t n_watches;
 	struct job *same_key_hash;   /* chain of jobs->by_key */
 	struct job *older, *younger; /* list of unfinished jobs by submission, or of finished jobs by their
 				      * end */
-	int64_t received_us;         /* clock_us(); 0: not known */
-	int64_t submitted_us;        /* clock_us() */
-	int64_t accepted_unix_us;
-	int64_t ended_us;       /* clock_us() when the engine ended it */
-	int64_t finished_us;    /* clock_us() when its end was recorded */
-	struct timeline *times; /* owned; NULL: not ended yet, or its end was read from the journal */
-	size_t bytes;           /* memory held once it has finished */
-
-	/* Result. */
-	uint32_t completion_tokens, cached_tokens;
-	int64_t queued_us, first_token_us, total_us;
-	enum code code;
-	char why[256];
-
-	/* Durable jobs: jobs_durable.c. */
-	bool durable;
-	bool settling;         /* accepted by the engine, not on disk yet: JOB_ACCEPTED waits for both */
-	bool resumed;          /* accepted in an earlier run of the controller */
-	bool restarts;         /* a beam search: after a crash it restarts from its prompt */
-	bool recording;        /* ended, and the end is being written to disk: JOB_DONE waits for it */
-	bool recorded;         /* the end is on disk: memory may forget the job */
-	bool unsaved;          /* in jobs->unsaved */
-	uint8_t body[16];      /* api_digest() of the request, if it has a key */
-	struct buf request;    /* the request's record, until it is on disk */
-	uint32_t *n_saved;     /* [n_outputs] tokens in the journal; SEQ_OVER: all of them, and the end */
-	char *numerics;        /* owned: numerics class of its tokens; NULL: none, or not known */
-	bool numerics_unsaved; /* numerics is not in the journal yet */
-	struct engine_event *ended; /* owned: end event that arrived while settling */
+	size_t bytes;                /* memory held once it has finished */
+	struct job_times times;
+	struct job_result result;
+	struct job_disk disk;
 };
 
 struct list {
@@ -217,7 +226,7 @@ void durable_begin(struct job *job, const struct submit *s, int64_t now);
 void durable_accept(struct jobs *j, struct job *job);
 /* Note n_tokens more tokens that are not in the journal. */
 void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t now);
-/* Write the end of the job to the journal.  Sets job->recording unless the disk fails. */
+/* Write the end of the job to the journal.  Sets disk.recording unless the disk fails. */
 void durable_end(struct jobs *j, struct job *job, int64_t now);
 void durable_cancel(struct jobs *j, struct job *job);
 /* Delete the row of a job that is refused while settling. */

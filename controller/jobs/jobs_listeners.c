@@ -58,7 +58,7 @@ void jobs_publish_accepted(const struct watch *w)
 	publish(w, &(struct job_event){.kind = JOB_ACCEPTED,
 				       .job = job->id,
 				       .prompt_tokens = job->prompt_tokens,
-				       .accepted_unix_us = job->accepted_unix_us,
+				       .accepted_unix_us = job->times.accepted_unix_us,
 				       .again = w->again});
 }
 
@@ -107,19 +107,19 @@ void jobs_publish_end(struct jobs *j, const struct job *job, const struct listen
 	struct job_event e = {.kind = JOB_DONE,
 			      .job = job->id,
 			      .prompt_tokens = job->prompt_tokens,
-			      .completion_tokens = job->completion_tokens,
-			      .cached_tokens = job->cached_tokens,
+			      .completion_tokens = job->result.completion_tokens,
+			      .cached_tokens = job->result.cached_tokens,
 			      .class_changed = job->class_changed,
 			      .service_ended = job->service_ended,
-			      .queued_us = job->queued_us,
-			      .first_token_us = job->first_token_us,
-			      .total_us = job->total_us,
-			      .pooled = job->pooled,
-			      .n_pooled = job->n_pooled};
+			      .queued_us = job->result.queued_us,
+			      .first_token_us = job->result.first_token_us,
+			      .total_us = job->result.total_us,
+			      .pooled = job->result.pooled,
+			      .n_pooled = job->result.n_pooled};
 	if (job->state == JOB_FAILED) {
 		e.kind = JOB_ERROR;
-		e.code = job->code;
-		e.why = job->why;
+		e.code = job->result.code;
+		e.why = job->result.why;
 		l->event(l->user, &e);
 		return;
 	}

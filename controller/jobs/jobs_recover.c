@@ -43,13 +43,13 @@ static int get_end(struct job *job, const void *bytes, size_t n, struct why *why
 	if (cursor_uint(&c, "version", UINT32_MAX) != END_VERSION)
 		return err_why(why, -EBADMSG, "%s: written by another version of quern", name);
 	bool failed = cursor_bool(&c, "failed");
-	job->code = (enum code)cursor_uint(&c, "code", E_INTERNAL);
-	cursor_str(&c, "why", job->why, sizeof job->why);
-	job->completion_tokens = (uint32_t)cursor_uint(&c, "completion_tokens", UINT32_MAX);
-	job->cached_tokens = (uint32_t)cursor_uint(&c, "cached_tokens", UINT32_MAX);
-	job->queued_us = cursor_int(&c, "queued_us", INT64_MIN, INT64_MAX);
-	job->first_token_us = cursor_int(&c, "first_token_us", INT64_MIN, INT64_MAX);
-	job->total_us = cursor_int(&c, "total_us", INT64_MIN, INT64_MAX);
+	job->result.code = (enum code)cursor_uint(&c, "code", E_INTERNAL);
+	cursor_str(&c, "why", job->result.why, sizeof job->result.why);
+	job->result.completion_tokens = (uint32_t)cursor_uint(&c, "completion_tokens", UINT32_MAX);
+	job->result.cached_tokens = (uint32_t)cursor_uint(&c, "cached_tokens", UINT32_MAX);
+	job->result.queued_us = cursor_int(&c, "queued_us", INT64_MIN, INT64_MAX);
+	job->result.first_token_us = cursor_int(&c, "first_token_us", INT64_MIN, INT64_MAX);
+	job->result.total_us = cursor_int(&c, "total_us", INT64_MIN, INT64_MAX);
 	job->cancelled = cursor_bool(&c, "cancelled");
 	job->class_changed = cursor_bool(&c, "class_changed");
 	job->has_prompt_log = cursor_bool(&c, "prompt_logprobs");
@@ -123,13 +123,14 @@ static struct submit *unknown_request(void)
 
 static void damaged(struct job *job, const char *why)
 {
-	job->code = E_INTERNAL;
-	snprintf(job->why, sizeof job->why, "its record in the journal cannot be used: %.180s", why);
-	log_error("jobs", "job unreadable job=%s reason=\"%s\"", job->id, job->why);
+	job->result.code = E_INTERNAL;
+	snprintf(job->result.why, sizeof job->result.why, "its record in the journal cannot be used: %.180s",
+		 why);
+	log_error("jobs", "job unreadable job=%s reason=\"%s\"", job->id, job->result.why);
 }
 
 /* Make a job from a row.  Columns: n, id, key, accepted_at, request; the last one is owner.  The caller owns
- * *request; NULL: it cannot be read, for the reason in job->why. */
+ * *request; NULL: it cannot be read, for the reason in job->result.why. */
 static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, struct submit **request)
 {
 	struct why why = {""};
@@ -160,11 +161,11 @@ static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, st
 		s->owner = xstrdup(owner);
 	uint64_t number = (uint64_t)sqlite3_column_int64(row, 0);
 	struct job *job = jobs_new_job(j, s, id, number, now);
-	job->resumed = true;
+	job->disk.resumed = true;
 	job->keep = true;
-	job->accepted_unix_us = sqlite3_column_int64(row, 3);
-	job->submitted_us = now - (unix_us - job->accepted_unix_us);
-	job->n_saved = xcalloc(job->n_outputs, sizeof *job->n_saved);
+	job->times.accepted_unix_us = sqlite3_column_int64(row, 3);
+	job->times.submitted_us = now - (unix_us - job->times.accepted_unix_us);
+	job->disk.n_saved = xcalloc(job->n_outputs, sizeof *job->disk.n_saved);
 	if (rc) {
 		damaged(job, why.text);
 		submit_free(s);
@@ -188,7 +189,7 @@ static bool take_tokens(struct job *job, struct output *o, int64_t first, const 
 		output_init(o, index, &job->rules);
 		record_get_output(&c, o, &job->rules, job->n_stop);
 		rc = record_close(&c, &why);
-		job->n_saved[index] = o->finish == FINISH_NONE ? 0 : SEQ_OVER;
+		job->disk.n_saved[index] = o->finish == FINISH_NONE ? 0 : SEQ_OVER;
 	} else if (!rc && first == o->log.n) {
 		struct record_tokens t;
 		record_get_tokens(&c, &t);
@@ -198,7 +199,7 @@ static bool take_tokens(struct job *job, struct output *o, int64_t first, const 
 		for (uint32_t i = 0; !rc && i < t.n; i++)
 			output_push(o, &job->rules, &t.tokens[i], t.top_ids, t.top_logprobs);
 		record_tokens_fini(&t);
-		job->n_saved[o->index] = o->log.n;
+		job->disk.n_saved[o->index] = o->log.n;
 	}
 	if (rc)
 		log_warn("jobs", "job computed again job=%s from_token=%u reason=\"%s\"", job->id, o->log.n,
@@ -222,8 +223,8 @@ static void take_class(struct job *job, const void *bytes, size_t n)
 		rc = record_close(&c, &why);
 		job->class_changed = !rc && changed;
 	}
-	free(job->numerics);
-	job->numerics = rc || !numerics[0] ? NULL : xstrdup(numerics);
+	free(job->disk.numerics);
+	job->disk.numerics = rc || !numerics[0] ? NULL : xstrdup(numerics);
 	if (rc)
 		log_warn("jobs", "numerics class unknown job=%s reason=\"%s\"", job->id, why.text);
 }
@@ -284,7 +285,7 @@ void durable_resume(struct job *job, struct engine_cmd *c)
 {
 	size_t n = 0;
 	c->resumed = true;
-	if (job->restarts)
+	if (job->disk.restarts)
 		return;
 	c->n_had = xcalloc(job->n_outputs, sizeof *c->n_had);
 	c->mus = xcalloc(job->n_outputs, sizeof *c->mus);
@@ -292,11 +293,11 @@ void durable_resume(struct job *job, struct engine_cmd *c)
 		n += job->outputs[i].log.n;
 	c->had = xcalloc(n ? n : 1, sizeof *c->had);
 	if (!n) { /* without tokens, any class is allowed */
-		free(job->numerics);
-		job->numerics = NULL;
+		free(job->disk.numerics);
+		job->disk.numerics = NULL;
 		job->class_changed = false;
 	}
-	c->numerics = job->numerics ? xstrdup(job->numerics) : NULL;
+	c->numerics = job->disk.numerics ? xstrdup(job->disk.numerics) : NULL;
 	n = 0;
 	for (uint32_t i = 0; i < job->n_outputs; i++) {
 		const struct output *o = &job->outputs[i];
@@ -430,7 +431,7 @@ static struct job *load_finished(struct jobs *j, sqlite3_stmt *row)
 		job->state = JOB_FAILED;
 	}
 	submit_free(s);
-	job->recorded = true;
+	job->disk.recorded = true;
 	jobs_add_finished(j, job, now - (clock_unix_us() - sqlite3_column_int64(row, 6)));
 	return job;
 }

@@ -11,15 +11,15 @@ json_t *jobs_row(const struct job *job, int64_t now)
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		tokens += job->outputs[i].n_shown;
 	json_t *row = json_pack("{s:s, s:s, s:s*, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "job",
-				job->id, "state", states[job->recording ? JOB_RUNNING : job->state], "user",
-				user, "key", job->key, "n", (json_int_t)job->n_returned, "prompt_tokens",
-				(json_int_t)job->prompt_tokens, "completion_tokens", (json_int_t)tokens,
-				"max_tokens", (json_int_t)job->max_tokens, "seed", (json_int_t)job->seed,
-				"listeners", (json_int_t)job->n_watches, "age_ms",
-				(json_int_t)((now - job->submitted_us) / 1000), "keep", job->keep,
+				job->id, "state", states[job->disk.recording ? JOB_RUNNING : job->state],
+				"user", user, "key", job->key, "n", (json_int_t)job->n_returned,
+				"prompt_tokens", (json_int_t)job->prompt_tokens, "completion_tokens",
+				(json_int_t)tokens, "max_tokens", (json_int_t)job->max_tokens, "seed",
+				(json_int_t)job->seed, "listeners", (json_int_t)job->n_watches, "age_ms",
+				(json_int_t)((now - job->times.submitted_us) / 1000), "keep", job->keep,
 				"cancelled", job->cancelled);
-	if (job->state == JOB_FAILED && !job->recording)
-		json_object_set_new(row, "code", json_string(code_name(job->code)));
+	if (job->state == JOB_FAILED && !job->disk.recording)
+		json_object_set_new(row, "code", json_string(code_name(job->result.code)));
 	return row;
 }
 
@@ -75,8 +75,8 @@ void jobs_check(const struct jobs *j)
 	for (const struct job *job = j->unfinished.oldest; job; job = job->younger, n++) {
 		/* A job that is being recorded is no longer in the engine. */
 		assert(!job_finished(job) &&
-		       map_get(&j->by_number, job->number) == (job->recording ? NULL : job));
-		recording += job->recording;
+		       map_get(&j->by_number, job->number) == (job->disk.recording ? NULL : job));
+		recording += job->disk.recording;
 		assert(map_get(&j->by_id, job_id_key(job->id)) == job);
 		for (const struct watch *w = job->watches; w; w = w->next, watches++)
 			assert(w->job == job && map_get(&j->by_listener, w->l.id) == w);

@@ -48,7 +48,7 @@ static void put_queue(struct buf *b, const struct timeline *t)
 
 static void put_timeline(struct spans *s, const struct job *job, uint32_t tokens)
 {
-	const struct timeline *t = job->times;
+	const struct timeline *t = job->times.timeline;
 	bool seen[PHASES] = {0};
 	for (uint32_t i = 0; i < t->n_spans; i++) {
 		const enum phase p = t->spans[i].phase;
@@ -59,7 +59,7 @@ static void put_timeline(struct spans *s, const struct job *job, uint32_t tokens
 		if (!seen[p] && p == PHASE_PREFILL) {
 			span_attribute_int(&more, "quern.tokens", (int64_t)t->n_rows);
 			span_attribute_int(&more, "quern.steps", t->n_chunks);
-			span_attribute_int(&more, "quern.cached_tokens", job->cached_tokens);
+			span_attribute_int(&more, "quern.cached_tokens", job->result.cached_tokens);
 		}
 		if (!seen[p] && p == PHASE_DECODE)
 			span_attribute_int(&more, "quern.tokens", tokens);
@@ -86,7 +86,7 @@ static void put_attributes(struct buf *b, const struct jobs *j, const struct job
 			   int64_t end_us)
 {
 	const double unit = 1e-6;
-	const int64_t begin_us = job->received_us ? job->received_us : job->submitted_us;
+	const int64_t begin_us = job->times.received_us ? job->times.received_us : job->times.submitted_us;
 	span_attribute_text(b, "gen_ai.operation.name", job->operation);
 	span_attribute_text(b, "gen_ai.provider.name", "quern");
 	span_attribute_text(b, "gen_ai.request.model", j->svc->model_name);
@@ -97,18 +97,20 @@ static void put_attributes(struct buf *b, const struct jobs *j, const struct job
 	span_attribute_int(b, "gen_ai.request.seed", (int64_t)job->seed);
 	span_attribute_int(b, "gen_ai.usage.input_tokens", job->prompt_tokens);
 	span_attribute_int(b, "gen_ai.usage.output_tokens", tokens);
-	if (job->queued_us || job->total_us) {
-		span_attribute_double(b, "gen_ai.latency.time_in_queue", (double)job->queued_us * unit);
-		span_attribute_double(b, "gen_ai.latency.time_to_first_token",
-				      (double)(job->first_token_us + job->submitted_us - begin_us) * unit);
+	if (job->result.queued_us || job->result.total_us) {
+		span_attribute_double(b, "gen_ai.latency.time_in_queue",
+				      (double)job->result.queued_us * unit);
+		span_attribute_double(
+			b, "gen_ai.latency.time_to_first_token",
+			(double)(job->result.first_token_us + job->times.submitted_us - begin_us) * unit);
 	}
 	span_attribute_double(b, "gen_ai.latency.e2e", (double)(end_us - begin_us) * unit);
-	span_attribute_int(b, "quern.cached_tokens", job->cached_tokens);
-	if (job->times) {
-		span_attribute_int(b, "quern.sequences_preempted", job->times->n_seqs_preempted);
-		span_attribute_int(b, "quern.moves", job->times->n_moves);
+	span_attribute_int(b, "quern.cached_tokens", job->result.cached_tokens);
+	if (job->times.timeline) {
+		span_attribute_int(b, "quern.sequences_preempted", job->times.timeline->n_seqs_preempted);
+		span_attribute_int(b, "quern.moves", job->times.timeline->n_moves);
 	}
-	if (job->resumed)
+	if (job->disk.resumed)
 		span_attribute_int(b, "quern.resumed", 1);
 }
 
@@ -131,7 +133,8 @@ void jobs_trace(struct jobs *j, const struct job *job, enum code code, const cha
 	struct span whole = {.of = &job->trace,
 			     .name = name,
 			     .kind = job->of_http ? SPAN_INTERNAL : SPAN_SERVER,
-			     .begin_us = job->received_us ? job->received_us : job->submitted_us,
+			     .begin_us = job->times.received_us ? job->times.received_us
+								: job->times.submitted_us,
 			     .end_us = now,
 			     .shift_us = s.shift_us,
 			     .error = code ? why : NULL,
@@ -140,12 +143,12 @@ void jobs_trace(struct jobs *j, const struct job *job, enum code code, const cha
 	memcpy(whole.parent, job->trace.span, sizeof whole.parent);
 	span_put(&s.all, &whole);
 	s.n++;
-	if (job->received_us)
-		put_phase(&s, "prepare", job->received_us, job->submitted_us, NULL);
-	if (job->times)
+	if (job->times.received_us)
+		put_phase(&s, "prepare", job->times.received_us, job->times.submitted_us, NULL);
+	if (job->times.timeline)
 		put_timeline(&s, job, tokens);
-	if (job->durable && job->ended_us)
-		put_phase(&s, "journal", job->ended_us, now, NULL);
+	if (job->disk.durable && job->times.ended_us)
+		put_phase(&s, "journal", job->times.ended_us, now, NULL);
 	tracer_put(j->svc->tracer, &s.all, s.n);
 	buf_fini(&attributes);
 }
