@@ -508,31 +508,26 @@ static int bench(struct opts *o, const int64_t *batches, size_t n, struct why *w
 	return rc;
 }
 
-int cmd_bench_engine(int argc, char **argv)
+static int run(struct opts *o)
 {
-	struct opts o = {0};
 	int64_t batches[BATCHES_MAX];
 	size_t n;
 	struct why why;
-	opts_add_program(&o, OPTION_BENCH_ENGINE);
-	int status = command_parse(&o, &usage, argc, argv);
-	if (status != COMMAND_GO_ON)
-		goto out;
-	int rc = ints_parse(opts_text(&o, "batch"), 1, BATCH_MAX, batches, BATCHES_MAX, &n, &why);
+	int rc = ints_parse(opts_text(o, "batch"), 1, BATCH_MAX, batches, BATCHES_MAX, &n, &why);
 	if (rc)
 		err_prefix(&why, rc, "--batch");
-	else if (o.n_words && opts_has(&o, "to"))
+	else if (o->n_words && opts_has(o, "to"))
 		rc = err_why(&why, -EINVAL, "either MODEL or --to");
-	else if (o.n_words)
-		rc = launch_check(&o, o.words[0], &why);
-	if (rc == -EINVAL) {
-		status = term_usage("bench engine", "%s", why.text);
-		goto out;
-	}
+	else if (o->n_words)
+		rc = launch_check(o, o->words[0], &why);
+	if (rc == -EINVAL)
+		return term_usage("bench engine", "%s", why.text);
 	if (!rc)
-		rc = bench(&o, batches, n, &why);
-	status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
-out:
-	opts_fini(&o);
-	return status;
+		rc = bench(o, batches, n, &why);
+	return rc ? term_error("%s", why.text) : EXIT_SUCCESS;
+}
+
+int cmd_bench_engine(int argc, char **argv)
+{
+	return command_run(&usage, OPTION_BENCH_ENGINE, run, argc, argv);
 }

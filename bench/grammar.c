@@ -346,14 +346,13 @@ static int bench_grammar(const struct opts *o)
 	return rc ? term_error("%s", why.text) : 0;
 }
 
+static int run(struct opts *o)
+{
+	return opts_text(o, "tokenizer") ? bench_grammar(o)
+					 : term_usage(usage.name, "--tokenizer is missing");
+}
+
 int cmd_bench_grammar(int argc, char **argv)
 {
-	struct opts o = {0};
-	opts_add_program(&o, OPTION_BENCH_GRAMMAR);
-	int status = command_parse(&o, &usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = opts_text(&o, "tokenizer") ? term_finish(bench_grammar(&o))
-						    : term_usage(usage.name, "--tokenizer is missing");
-	opts_fini(&o);
-	return status;
+	return command_run(&usage, OPTION_BENCH_GRAMMAR, run, argc, argv);
 }

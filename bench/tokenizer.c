@@ -315,14 +315,12 @@ static int bench_tokenizer(const struct opts *o)
 	return status;
 }
 
+static int run(struct opts *o)
+{
+	return opts_text(o, "text") ? bench_tokenizer(o) : term_usage(usage.name, "--text is missing");
+}
+
 int cmd_bench_tokenizer(int argc, char **argv)
 {
-	struct opts o = {0};
-	opts_add_program(&o, OPTION_BENCH_TOKENIZER);
-	int status = command_parse(&o, &usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = opts_text(&o, "text") ? term_finish(bench_tokenizer(&o))
-					       : term_usage(usage.name, "--text is missing");
-	opts_fini(&o);
-	return status;
+	return command_run(&usage, OPTION_BENCH_TOKENIZER, run, argc, argv);
 }

@@ -353,20 +353,19 @@ static const struct usage usage = {
 		 "lists commands.  Without a terminal, each line of stdin is a message or a command.",
 };
 
-int cmd_chat(int argc, char **argv)
+static int run(struct opts *o)
 {
-	struct opts o = {0};
 	struct client *c;
 	struct why why;
-	opts_add_program(&o, OPTION_CHAT);
-	int status = command_parse(&o, &usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = command_connect(&o, &c);
-	if (status == COMMAND_GO_ON) {
-		int rc = chat_run(&c, &o, true, &why);
-		status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
-		client_close(c);
-	}
-	opts_fini(&o);
-	return status;
+	const int status = command_connect(o, &c);
+	if (status != COMMAND_GO_ON)
+		return status;
+	const int rc = chat_run(&c, o, true, &why);
+	client_close(c);
+	return rc ? term_error("%s", why.text) : EXIT_SUCCESS;
+}
+
+int cmd_chat(int argc, char **argv)
+{
+	return command_run(&usage, OPTION_CHAT, run, argc, argv);
 }

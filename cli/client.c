@@ -204,6 +204,7 @@ fail:
 
 void client_close(struct client *c)
 {
+	const int before = errno;
 	if (!c)
 		return;
 	if (c->monitor) {
@@ -216,6 +217,7 @@ void client_close(struct client *c)
 		zmq_ctx_term(c->context);
 	buf_fini(&c->bytes);
 	free(c);
+	errno = before;
 }
 
 static int gone_away(struct client *c, struct why *why)

@@ -22,7 +22,8 @@ struct client_keys {
  * keys; NULL: unencrypted.  -EACCES: the service does not accept this key. */
 int client_open(const char *endpoint, const struct client_keys *keys, int timeout_ms, struct client **out,
 		struct why *why);
-void client_close(struct client *c); /* NULL is fine; queued requests are still sent */
+/* NULL is fine; queued requests are still sent.  errno stays, for term_finish(). */
+void client_close(struct client *c);
 
 /* Send the request with the next number as its `id`, which is also stored in *id (id may be NULL). */
 int client_send(struct client *c, json_t *request, uint64_t *id, struct why *why);

@@ -742,19 +742,17 @@ static int inspect_model(const struct opts *o, const char *model)
 	return 0;
 }
 
+static int run(struct opts *o)
+{
+	const char *what = o->words[0];
+	const bool device = strcmp(what, "cpu") == 0 || strcmp(what, "gpu") == 0;
+	const int status = check_graph(o, device);
+	if (status != COMMAND_GO_ON)
+		return status;
+	return device ? inspect_devices(o, what) : inspect_model(o, what);
+}
+
 int cmd_inspect(int argc, char **argv)
 {
-	struct opts o = {0};
-	opts_add_program(&o, OPTION_INSPECT);
-	int status = command_parse(&o, &usage, argc, argv);
-	if (status == COMMAND_GO_ON) {
-		const char *what = o.words[0];
-		const bool device = strcmp(what, "cpu") == 0 || strcmp(what, "gpu") == 0;
-		status = check_graph(&o, device);
-		if (status == COMMAND_GO_ON)
-			status = device ? inspect_devices(&o, what) : inspect_model(&o, what);
-		status = term_finish(status);
-	}
-	opts_fini(&o);
-	return status;
+	return command_run(&usage, OPTION_INSPECT, run, argc, argv);
 }

@@ -129,8 +129,13 @@ static int request_job(const struct opts *o, const char *op, json_t **reply)
 	return rc ? term_error("%s", why.text) : COMMAND_GO_ON;
 }
 
-static void print_jobs(const json_t *rows)
+static void print_jobs(const json_t *reply)
 {
+	const json_t *rows = json_object_get(reply, "jobs");
+	if (!json_array_size(rows)) {
+		printf("no jobs\n");
+		return;
+	}
 	struct table t = {0};
 	size_t i;
 	const json_t *row;
@@ -156,92 +161,82 @@ static void print_jobs(const json_t *rows)
 	table_fini(&t);
 }
 
+/* Print a reply, which is taken over, as JSON or with print(). */
+static int show(const struct opts *o, json_t *reply, void (*print)(const json_t *))
+{
+	if (opts_flag(o, "json"))
+		stream_print_json(reply);
+	else
+		print(reply);
+	json_decref(reply);
+	return EXIT_SUCCESS;
+}
+
+static int run_jobs(struct opts *o)
+{
+	json_t *reply;
+	const int status = command_request(o, "jobs", &reply);
+	return status == COMMAND_GO_ON ? show(o, reply, print_jobs) : status;
+}
+
 int cmd_jobs(int argc, char **argv)
 {
-	struct opts o = {0};
-	json_t *reply;
-	opts_add_program(&o, OPTION_JOBS_LIST);
-	int status = command_parse(&o, &jobs_usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = command_request(&o, "jobs", &reply);
-	if (status == COMMAND_GO_ON) {
-		const json_t *rows = json_object_get(reply, "jobs");
-		if (opts_flag(&o, "json"))
-			stream_print_json(reply);
-		else if (json_array_size(rows))
-			print_jobs(rows);
-		else
-			printf("no jobs\n");
-		json_decref(reply);
-		status = term_finish(EXIT_SUCCESS);
-	}
-	opts_fini(&o);
-	return status;
+	return command_run(&jobs_usage, OPTION_JOBS_LIST, run_jobs, argc, argv);
+}
+
+static int run_attach(struct opts *o)
+{
+	struct client *c;
+	struct why why;
+	const int status = command_connect(o, &c);
+	if (status != COMMAND_GO_ON)
+		return status;
+	int64_t from = opts_int(o, "from");
+	struct stream how = {.json = opts_flag(o, "json"), .partial = from > 0, .watch = true};
+	char job[JOB_ID_SIZE];
+	json_t *request = NULL;
+	int rc = find_job(c, o->words[0], job, &why);
+	if (!rc &&
+	    !(request = json_pack("{s:s, s:s, s:I}", "op", "attach", "job", job, "from", (json_int_t)from)))
+		rc = err_why(&why, -EILSEQ, "the job's id is not valid UTF-8");
+	interrupt_arm();
+	if (!rc)
+		rc = stream_job(c, request, &how, &why);
+	json_decref(request);
+	client_close(c);
+	return rc ? term_error("%s", why.text) : EXIT_SUCCESS;
 }
 
 int cmd_attach(int argc, char **argv)
 {
-	struct opts o = {0};
-	struct client *c;
-	struct why why;
-	opts_add_program(&o, OPTION_ATTACH);
-	int status = command_parse(&o, &attach_usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = command_connect(&o, &c);
-	if (status == COMMAND_GO_ON) {
-		int64_t from = opts_int(&o, "from");
-		struct stream how = {.json = opts_flag(&o, "json"), .partial = from > 0, .watch = true};
-		char job[JOB_ID_SIZE];
-		json_t *request = NULL;
-		int rc = find_job(c, o.words[0], job, &why);
-		if (!rc && !(request = json_pack("{s:s, s:s, s:I}", "op", "attach", "job", job, "from",
-						 (json_int_t)from)))
-			rc = err_why(&why, -EILSEQ, "the job's id is not valid UTF-8");
-		interrupt_arm();
-		if (!rc)
-			rc = stream_job(c, request, &how, &why);
-		status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
-		json_decref(request);
-		client_close(c);
-	}
-	opts_fini(&o);
-	return status;
+	return command_run(&attach_usage, OPTION_ATTACH, run_attach, argc, argv);
+}
+
+static int run_cancel(struct opts *o)
+{
+	json_t *reply;
+	const int status = request_job(o, "cancel", &reply);
+	if (status != COMMAND_GO_ON)
+		return status;
+	json_decref(reply);
+	return EXIT_SUCCESS;
 }
 
 int cmd_cancel(int argc, char **argv)
 {
-	struct opts o = {0};
+	return command_run(&cancel_usage, OPTION_CANCEL, run_cancel, argc, argv);
+}
+
+static int run_result(struct opts *o)
+{
 	json_t *reply;
-	opts_add_program(&o, OPTION_CANCEL);
-	int status = command_parse(&o, &cancel_usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = request_job(&o, "cancel", &reply);
-	if (status == COMMAND_GO_ON) {
-		json_decref(reply);
-		status = EXIT_SUCCESS;
-	}
-	opts_fini(&o);
-	return status;
+	const int status = request_job(o, "result", &reply);
+	return status == COMMAND_GO_ON ? show(o, reply, stream_print_done) : status;
 }
 
 int cmd_result(int argc, char **argv)
 {
-	struct opts o = {0};
-	json_t *reply;
-	opts_add_program(&o, OPTION_RESULT);
-	int status = command_parse(&o, &result_usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = request_job(&o, "result", &reply);
-	if (status == COMMAND_GO_ON) {
-		if (opts_flag(&o, "json"))
-			stream_print_json(reply);
-		else
-			stream_print_done(reply);
-		json_decref(reply);
-		status = term_finish(EXIT_SUCCESS);
-	}
-	opts_fini(&o);
-	return status;
+	return command_run(&result_usage, OPTION_RESULT, run_result, argc, argv);
 }
 
 /* ---- explain ---- */
@@ -367,22 +362,14 @@ static void print_explained(const json_t *r)
 		printf("\nread from the journal, which has these times only\n");
 }
 
+static int run_explain(struct opts *o)
+{
+	json_t *reply;
+	const int status = request_job(o, "explain", &reply);
+	return status == COMMAND_GO_ON ? show(o, reply, print_explained) : status;
+}
+
 int cmd_explain(int argc, char **argv)
 {
-	struct opts o = {0};
-	json_t *reply;
-	opts_add_program(&o, OPTION_EXPLAIN);
-	int status = command_parse(&o, &explain_usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = request_job(&o, "explain", &reply);
-	if (status == COMMAND_GO_ON) {
-		if (opts_flag(&o, "json"))
-			stream_print_json(reply);
-		else
-			print_explained(reply);
-		json_decref(reply);
-		status = term_finish(EXIT_SUCCESS);
-	}
-	opts_fini(&o);
-	return status;
+	return command_run(&explain_usage, OPTION_EXPLAIN, run_explain, argc, argv);
 }

@@ -139,37 +139,30 @@ static int report_fleet(const struct curve_key k[FLEET], const char *dir, bool j
 	return term_finish(EXIT_SUCCESS);
 }
 
-int cmd_keygen(int argc, char **argv)
+static int run(struct opts *o)
 {
-	struct opts o = {0};
 	struct curve_key k;
 	struct why why;
-	opts_add_program(&o, OPTION_KEYGEN);
-	int status = command_parse(&o, &usage, argc, argv);
-	if (status != COMMAND_GO_ON)
-		goto out;
-	const char *dir = opts_text(&o, "out"), *name = opts_text(&o, "name");
-	if (!name_fits(name)) {
-		status = term_usage("keygen", "--name \"%.100s\" is not a file name", name);
-		goto out;
-	}
+	const char *dir = opts_text(o, "out"), *name = opts_text(o, "name");
+	if (!name_fits(name))
+		return term_usage("keygen", "--name \"%.100s\" is not a file name", name);
 	curve_protect();
-	if (opts_flag(&o, "fleet")) {
+	if (opts_flag(o, "fleet")) {
 		struct curve_key pairs[FLEET] = {0};
-		if (opts_has(&o, "name"))
-			status = term_usage("keygen", "--fleet has names of its own: leave out --name");
-		else if (make_fleet(pairs, dir, &why))
-			status = term_error("%s", why.text);
-		else
-			status = report_fleet(pairs, dir, opts_flag(&o, "json"));
-		goto out;
+		if (opts_has(o, "name"))
+			return term_usage("keygen", "--fleet has names of its own: leave out --name");
+		if (make_fleet(pairs, dir, &why))
+			return term_error("%s", why.text);
+		return report_fleet(pairs, dir, opts_flag(o, "json"));
 	}
 	int rc = curve_generate(&k, &why);
 	if (!rc)
 		rc = curve_write(&k, dir, name, &why);
 	explicit_bzero(k.secret, sizeof k.secret);
-	status = rc ? term_error("%s", why.text) : report(&k, dir, name, opts_flag(&o, "json"));
-out:
-	opts_fini(&o);
-	return status;
+	return rc ? term_error("%s", why.text) : report(&k, dir, name, opts_flag(o, "json"));
+}
+
+int cmd_keygen(int argc, char **argv)
+{
+	return command_run(&usage, OPTION_KEYGEN, run, argc, argv);
 }

@@ -75,29 +75,25 @@ static int serve_prompt(struct private_service *s, struct opts *o, struct why *w
 	return rc;
 }
 
-int cmd_run(int argc, char **argv)
+static int run(struct opts *o)
 {
-	struct opts o = {0};
 	struct private_service s;
 	struct why why;
-	opts_add_program(&o, OPTION_RUN);
-	int status = command_parse(&o, &usage, argc, argv);
-	if (status != COMMAND_GO_ON)
-		goto out;
-	int rc = request_check_mode(&o, &why);
+	int rc = request_check_mode(o, &why);
 	if (!rc)
-		rc = launch_check(&o, o.words[0], &why);
-	if (rc) {
-		status = rc == -EINVAL ? term_usage("run", "%s", why.text) : term_error("%s", why.text);
-		goto out;
-	}
-	rc = private_start(&s, &o, o.words[0], opts_flag(&o, "verbose"), &why);
+		rc = launch_check(o, o->words[0], &why);
+	if (rc == -EINVAL)
+		return term_usage("run", "%s", why.text);
+	if (!rc)
+		rc = private_start(&s, o, o->words[0], opts_flag(o, "verbose"), &why);
 	if (!rc) {
-		rc = serve_prompt(&s, &o, &why);
+		rc = serve_prompt(&s, o, &why);
 		private_stop(&s);
 	}
-	status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
-out:
-	opts_fini(&o);
-	return status;
+	return rc ? term_error("%s", why.text) : EXIT_SUCCESS;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	return command_run(&usage, OPTION_RUN, run, argc, argv);
 }

@@ -124,7 +124,7 @@ static int print_end(struct client *c, const char *what, struct why *why)
 }
 
 /* Send the request, free it, and print the outcome: done, then the number of replicas. */
-static int run_request(const struct opts *o, json_t *request, const char *done)
+static int run_request(struct opts *o, json_t *request, const char *done)
 {
 	struct client *c;
 	struct why why;
@@ -165,53 +165,45 @@ static json_t *device_array(const struct opts *o, struct why *why)
 	return a;
 }
 
-int cmd_scale(int argc, char **argv)
+static int run_scale(struct opts *o)
 {
-	struct opts o = {0};
 	struct why why;
 	int64_t n;
 	size_t one;
-	opts_add_program(&o, OPTION_SCALE);
-	int status = command_parse(&o, &scale_usage, argc, argv);
-	if (status == COMMAND_GO_ON && ints_parse(o.words[0], 0, REPLICAS_MAX, &n, 1, &one, &why))
-		status = term_usage("scale", "N: %s", why.text);
-	const double fraction = status == COMMAND_GO_ON ? opts_number_or(&o, "memory-fraction", 1) : 1;
-	if (status == COMMAND_GO_ON && !(fraction >= 0.01 && fraction <= 1))
-		status = term_usage("scale", "--memory-fraction is %g, must be from 0.01 to 1", fraction);
-	if (status == COMMAND_GO_ON) {
-		json_t *request = json_pack("{s:s, s:I}", "op", "scale", "replicas", (json_int_t)n);
-		json_t *devices = opts_has(&o, "device") ? device_array(&o, &why) : NULL;
-		if (devices)
-			json_object_set_new(request, "devices", devices);
-		if (opts_has(&o, "memory-fraction"))
-			json_object_set_new(request, "memory_fraction", json_real(fraction));
-		if (opts_has(&o, "device") && !devices) {
-			json_decref(request);
-			status = term_usage("scale", "%s", why.text);
-		} else {
-			status = run_request(&o, request, "");
-		}
-	}
-	opts_fini(&o);
-	return status;
+	if (ints_parse(o->words[0], 0, REPLICAS_MAX, &n, 1, &one, &why))
+		return term_usage("scale", "N: %s", why.text);
+	const double fraction = opts_number_or(o, "memory-fraction", 1);
+	if (!(fraction >= 0.01 && fraction <= 1))
+		return term_usage("scale", "--memory-fraction is %g, must be from 0.01 to 1", fraction);
+	json_t *devices = opts_has(o, "device") ? device_array(o, &why) : NULL;
+	if (opts_has(o, "device") && !devices)
+		return term_usage("scale", "%s", why.text);
+	json_t *request = json_pack("{s:s, s:I}", "op", "scale", "replicas", (json_int_t)n);
+	if (devices)
+		json_object_set_new(request, "devices", devices);
+	if (opts_has(o, "memory-fraction"))
+		json_object_set_new(request, "memory_fraction", json_real(fraction));
+	return run_request(o, request, "");
 }
 
-int cmd_drain(int argc, char **argv)
+int cmd_scale(int argc, char **argv)
 {
-	struct opts o = {0};
+	return command_run(&scale_usage, OPTION_SCALE, run_scale, argc, argv);
+}
+
+static int run_drain(struct opts *o)
+{
 	struct why why;
 	char done[64];
 	int64_t worker;
 	size_t one;
-	opts_add_program(&o, OPTION_DRAIN);
-	int status = command_parse(&o, &drain_usage, argc, argv);
-	if (status == COMMAND_GO_ON && ints_parse(o.words[0], 1, INT64_MAX, &worker, 1, &one, &why))
-		status = term_usage("drain", "WORKER: %s; quern workers lists them", why.text);
-	if (status == COMMAND_GO_ON) {
-		snprintf(done, sizeof done, "worker %lld has ended; ", (long long)worker);
-		status = run_request(&o, json_pack("{s:s, s:I}", "op", "drain", "worker", (json_int_t)worker),
-				     done);
-	}
-	opts_fini(&o);
-	return status;
+	if (ints_parse(o->words[0], 1, INT64_MAX, &worker, 1, &one, &why))
+		return term_usage("drain", "WORKER: %s; quern workers lists them", why.text);
+	snprintf(done, sizeof done, "worker %lld has ended; ", (long long)worker);
+	return run_request(o, json_pack("{s:s, s:I}", "op", "drain", "worker", (json_int_t)worker), done);
+}
+
+int cmd_drain(int argc, char **argv)
+{
+	return command_run(&drain_usage, OPTION_DRAIN, run_drain, argc, argv);
 }

@@ -248,43 +248,46 @@ static int show(struct client *c, const struct opts *o, const char *op, void (*p
 	return 0;
 }
 
-static int command(const struct usage *u, enum option_program program, void (*print)(const json_t *),
-		   int argc, char **argv)
+static int watch(const struct opts *o, const struct usage *u, void (*print)(const json_t *))
 {
-	struct opts o = {0};
 	struct client *c;
 	struct why why;
-	opts_add_program(&o, program);
-	int status = command_parse(&o, u, argc, argv);
-	double interval = status == COMMAND_GO_ON ? opts_number(&o, "interval") : 1;
-	if (status == COMMAND_GO_ON && !(interval >= 0.05 && interval <= 86400))
-		status = term_usage(u->name, "--interval is %g, must be from 0.05 to 86400", interval);
-	if (status == COMMAND_GO_ON)
-		status = command_connect(&o, &c);
-	if (status == COMMAND_GO_ON) {
-		int rc;
-		interrupt_arm();
-		do
-			rc = show(c, &o, u->name, print, &why);
-		while (!rc && opts_flag(&o, "watch") && !ferror(stdout) && sleep_s(interval));
-		/* Ctrl-C is the normal end of --watch. */
-		if (rc == -EINTR && opts_flag(&o, "watch"))
-			rc = 0;
-		status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
-		client_close(c);
-	}
-	opts_fini(&o);
-	return status;
+	int rc;
+	const double interval = opts_number(o, "interval");
+	if (!(interval >= 0.05 && interval <= 86400))
+		return term_usage(u->name, "--interval is %g, must be from 0.05 to 86400", interval);
+	const int status = command_connect(o, &c);
+	if (status != COMMAND_GO_ON)
+		return status;
+	interrupt_arm();
+	do
+		rc = show(c, o, u->name, print, &why);
+	while (!rc && opts_flag(o, "watch") && !ferror(stdout) && sleep_s(interval));
+	/* Ctrl-C is the normal end of --watch. */
+	if (rc == -EINTR && opts_flag(o, "watch"))
+		rc = 0;
+	client_close(c);
+	return rc ? term_error("%s", why.text) : EXIT_SUCCESS;
+}
+
+static int run_status(struct opts *o)
+{
+	return watch(o, &status_usage, print_status);
+}
+
+static int run_workers(struct opts *o)
+{
+	return watch(o, &workers_usage, print_workers);
 }
 
 int cmd_status(int argc, char **argv)
 {
-	return command(&status_usage, OPTION_STATUS, print_status, argc, argv);
+	return command_run(&status_usage, OPTION_STATUS, run_status, argc, argv);
 }
 
 int cmd_workers(int argc, char **argv)
 {
-	return command(&workers_usage, OPTION_WORKERS, print_workers, argc, argv);
+	return command_run(&workers_usage, OPTION_WORKERS, run_workers, argc, argv);
 }
 
 static const struct usage health_usage = {
@@ -295,25 +298,23 @@ static const struct usage health_usage = {
 		 "reason.  Use it for health checks of containers and scripts; over HTTP: /readyz.",
 };
 
+static int run_health(struct opts *o)
+{
+	json_t *reply;
+	const int status = command_request(o, "ping", &reply);
+	if (status != COMMAND_GO_ON)
+		return status;
+	const char *model = json_string_value(json_object_get(reply, "model"));
+	const bool ready = json_is_true(json_object_get(reply, "ready"));
+	if (ready)
+		printf("ready: serves %s\n", model ? model : "a model");
+	json_decref(reply);
+	return ready ? EXIT_SUCCESS
+		     : term_error("not ready: no worker serves, or the service is ending; quern status shows "
+				  "it");
+}
+
 int cmd_health(int argc, char **argv)
 {
-	struct opts o = {0};
-	json_t *reply = NULL;
-	opts_add_program(&o, OPTION_HEALTH);
-	int status = command_parse(&o, &health_usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = command_request(&o, "ping", &reply);
-	if (status == COMMAND_GO_ON) {
-		const char *model = json_string_value(json_object_get(reply, "model"));
-		if (json_is_true(json_object_get(reply, "ready"))) {
-			printf("ready: serves %s\n", model ? model : "a model");
-			status = term_finish(EXIT_SUCCESS);
-		} else {
-			status = term_error("not ready: no worker serves, or the service is ending; quern "
-					    "status shows it");
-		}
-	}
-	json_decref(reply);
-	opts_fini(&o);
-	return status;
+	return command_run(&health_usage, OPTION_HEALTH, run_health, argc, argv);
 }

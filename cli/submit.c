@@ -125,26 +125,25 @@ static int check_usage(const struct opts *o)
 	return COMMAND_GO_ON;
 }
 
-int cmd_submit(int argc, char **argv)
+static int run(struct opts *o)
 {
-	struct opts o = {0};
 	struct client *c;
 	struct why why;
-	opts_add_program(&o, OPTION_SUBMIT);
-	int status = command_parse(&o, &usage, argc, argv);
-	bool batch = opts_has(&o, "batch");
+	int status = check_usage(o);
 	if (status == COMMAND_GO_ON)
-		status = check_usage(&o);
-	if (status == COMMAND_GO_ON)
-		status = command_connect(&o, &c);
-	if (status == COMMAND_GO_ON) {
-		interrupt_arm();
-		int rc = batch ? 0 : submit(c, &o, &why);
-		status = term_finish(batch ? batch_file_run(&c, &o)
-				     : rc  ? term_error("%s", why.text)
-					   : EXIT_SUCCESS);
-		client_close(c);
-	}
-	opts_fini(&o);
+		status = command_connect(o, &c);
+	if (status != COMMAND_GO_ON)
+		return status;
+	interrupt_arm();
+	if (opts_has(o, "batch"))
+		status = batch_file_run(&c, o);
+	else
+		status = submit(c, o, &why) ? term_error("%s", why.text) : EXIT_SUCCESS;
+	client_close(c);
 	return status;
+}
+
+int cmd_submit(int argc, char **argv)
+{
+	return command_run(&usage, OPTION_SUBMIT, run, argc, argv);
 }

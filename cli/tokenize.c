@@ -198,19 +198,16 @@ static int tokenize(const struct opts *o)
 	return status;
 }
 
+static int run(struct opts *o)
+{
+	if (opts_flag(o, "decode") && opts_flag(o, "ids"))
+		return term_usage(usage.name, "--ids and --decode exclude each other");
+	if (opts_flag(o, "decode") && opts_flag(o, "add-special"))
+		return term_usage(usage.name, "--add-special has no meaning with --decode");
+	return tokenize(o);
+}
+
 int cmd_tokenize(int argc, char **argv)
 {
-	struct opts o = {0};
-	opts_add_program(&o, OPTION_TOKENIZE);
-	int status = command_parse(&o, &usage, argc, argv);
-	if (status == COMMAND_GO_ON) {
-		if (opts_flag(&o, "decode") && opts_flag(&o, "ids"))
-			status = term_usage(usage.name, "--ids and --decode exclude each other");
-		else if (opts_flag(&o, "decode") && opts_flag(&o, "add-special"))
-			status = term_usage(usage.name, "--add-special has no meaning with --decode");
-		else
-			status = term_finish(tokenize(&o));
-	}
-	opts_fini(&o);
-	return status;
+	return command_run(&usage, OPTION_TOKENIZE, run, argc, argv);
 }

@@ -119,7 +119,7 @@ static int write_model(const struct quantize_type *type, const struct opts *o)
 	return type->run(&q, o, &why) ? term_error("%s", why.text) : EXIT_SUCCESS;
 }
 
-static int run(const struct opts *o)
+static int run(struct opts *o)
 {
 	const char *name = opts_text(o, "type"), *names[N_TYPES];
 	const char *awq4 = of_awq4(o), *writing = of_writing(o), *other = awq4 ? awq4 : writing;
@@ -149,11 +149,5 @@ static int run(const struct opts *o)
 
 int cmd_quantize(int argc, char **argv)
 {
-	struct opts o = {0};
-	opts_add_program(&o, OPTION_QUANTIZE);
-	int status = command_parse(&o, &usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = run(&o);
-	opts_fini(&o);
-	return term_finish(status);
+	return command_run(&usage, OPTION_QUANTIZE, run, argc, argv);
 }

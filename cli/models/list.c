@@ -64,29 +64,24 @@ static void print_list(const struct cache_list *l)
 	table_fini(&t);
 }
 
-int cmd_list(int argc, char **argv)
+static int run_list(struct opts *o)
 {
-	struct opts o = {0};
 	struct cache_list l;
 	struct why why;
-	opts_add_program(&o, OPTION_LIST);
-	int status = command_parse(&o, &list_usage, argc, argv);
-	if (status == COMMAND_GO_ON) {
-		if (cache_list_read(&l, &why)) {
-			status = term_error("%s", why.text);
-		} else {
-			if (opts_flag(&o, "json"))
-				print_json(&l);
-			else if (l.n)
-				print_list(&l);
-			else
-				term_note("no models; fetch one with quern pull ORG/NAME");
-			status = term_finish(0);
-		}
-		cache_list_fini(&l);
-	}
-	opts_fini(&o);
-	return status;
+	const int rc = cache_list_read(&l, &why);
+	if (!rc && opts_flag(o, "json"))
+		print_json(&l);
+	else if (!rc && l.n)
+		print_list(&l);
+	else if (!rc)
+		term_note("no models; fetch one with quern pull ORG/NAME");
+	cache_list_fini(&l);
+	return rc ? term_error("%s", why.text) : EXIT_SUCCESS;
+}
+
+int cmd_list(int argc, char **argv)
+{
+	return command_run(&list_usage, OPTION_LIST, run_list, argc, argv);
 }
 
 /* Remove the models that text names; text NULL: all models. */
@@ -122,27 +117,25 @@ static int remove_matching(const struct cache_list *l, const char *text, bool pa
 	return status;
 }
 
+static int run_rm(struct opts *o)
+{
+	struct why why;
+	const bool partial = opts_flag(o, "partial");
+	int status = EXIT_SUCCESS;
+	if (o->n_words == 0 && !partial)
+		return term_usage("rm", "%s is missing", rm_usage.words);
+	for (size_t i = 0; i < o->n_words || (i == 0 && partial); i++) {
+		struct cache_list l;
+		if (cache_list_read(&l, &why))
+			status = term_error("%s", why.text);
+		else if (remove_matching(&l, o->n_words ? o->words[i] : NULL, partial))
+			status = EXIT_FAILURE;
+		cache_list_fini(&l);
+	}
+	return status;
+}
+
 int cmd_rm(int argc, char **argv)
 {
-	struct opts o = {0};
-	struct why why;
-	opts_add_program(&o, OPTION_RM);
-	int status = command_parse(&o, &rm_usage, argc, argv);
-	if (status == COMMAND_GO_ON && o.n_words == 0 && !opts_flag(&o, "partial"))
-		status = term_usage("rm", "%s is missing", rm_usage.words);
-	if (status == COMMAND_GO_ON) {
-		const bool partial = opts_flag(&o, "partial");
-		status = 0;
-		for (size_t i = 0; i < o.n_words || (i == 0 && partial); i++) {
-			struct cache_list l;
-			if (cache_list_read(&l, &why))
-				status = term_error("%s", why.text);
-			else if (remove_matching(&l, o.n_words ? o.words[i] : NULL, partial))
-				status = EXIT_FAILURE;
-			cache_list_fini(&l);
-		}
-		status = term_finish(status);
-	}
-	opts_fini(&o);
-	return status;
+	return command_run(&rm_usage, OPTION_RM, run_rm, argc, argv);
 }

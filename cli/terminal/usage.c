@@ -74,3 +74,15 @@ int command_parse(struct opts *o, const struct usage *u, int argc, char **argv)
 		return term_usage(u->name, "\"%.100s\" is too much", o->words[u->max_words]);
 	return COMMAND_GO_ON;
 }
+
+int command_run(const struct usage *u, enum option_program program, int (*run)(struct opts *o), int argc,
+		char **argv)
+{
+	struct opts o = {0};
+	opts_add_program(&o, program);
+	int status = command_parse(&o, u, argc, argv);
+	if (status == COMMAND_GO_ON)
+		status = term_finish(run(&o));
+	opts_fini(&o);
+	return status;
+}

@@ -3,6 +3,7 @@
 #ifndef QUERN_CLI_TERMINAL_USAGE_H
 #define QUERN_CLI_TERMINAL_USAGE_H
 
+#include "base/option_table.h"
 #include "base/options.h"
 
 #include <stddef.h>
@@ -37,6 +38,10 @@ enum { COMMAND_GO_ON = -1 };
 /* Parse the command line into o, which has the command's option tables.  Returns COMMAND_GO_ON, or the exit
  * status after printing --help or an error. */
 int command_parse(struct opts *o, const struct usage *u, int argc, char **argv);
+/* Parse the command line with the options of PROGRAM, and call run() with them, unless it is --help or an
+ * error.  Returns the exit status. */
+int command_run(const struct usage *u, enum option_program program, int (*run)(struct opts *o), int argc,
+		char **argv);
 /* Print everything that opts_parse() or opts_env() refused with rc, one per line.  Returns the exit
  * status. */
 int command_refused(const struct opts *o, const char *name, int rc);

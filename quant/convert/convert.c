@@ -43,7 +43,7 @@ static int check_directory(const char *src, enum writer_format to)
 		src, to == WRITER_GGUF ? "gguf" : "ak48");
 }
 
-static int run(const struct opts *o)
+static int run(struct opts *o)
 {
 	const char *to = opts_text(o, "to"), *dst = o->words[1];
 	char src[PATH_MAX], name[CACHED_NAME];
@@ -70,11 +70,5 @@ static int run(const struct opts *o)
 
 int cmd_convert(int argc, char **argv)
 {
-	struct opts o = {0};
-	opts_add_program(&o, OPTION_CONVERT);
-	int status = command_parse(&o, &usage, argc, argv);
-	if (status == COMMAND_GO_ON)
-		status = run(&o);
-	opts_fini(&o);
-	return term_finish(status);
+	return command_run(&usage, OPTION_CONVERT, run, argc, argv);
 }
