@@ -38,7 +38,7 @@ static const char style[] =
 	".s4{stroke:#fbbf24}.s5{stroke:#fb7185}.s6{stroke:#2dd4bf}.s7{stroke:#b0b0b0}}"
 	"</style>\n";
 
-static void put_text(struct buf *out, const char *s)
+void plot_put_text(struct buf *out, const char *s)
 {
 	for (; *s; s++)
 		if (*s == '<')
@@ -150,13 +150,13 @@ static void put_axes(const struct plot *p, const struct axis *x, const struct ax
 	buf_printf(out, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", LEFT, TOP,
 		   RIGHT - LEFT, BOTTOM - TOP);
 	buf_printf(out, "<text class=\"title\" x=\"%d\" y=\"28\">", LEFT);
-	put_text(out, p->title);
+	plot_put_text(out, p->title);
 	buf_printf(out, "</text>\n<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", (LEFT + RIGHT) / 2,
 		   BOTTOM + 42);
-	put_text(out, p->x_label);
+	plot_put_text(out, p->x_label);
 	buf_printf(out, "</text>\n<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">",
 		   (TOP + BOTTOM) / 2);
-	put_text(out, p->y_label);
+	plot_put_text(out, p->y_label);
 	buf_puts(out, "</text>\n");
 }
 
@@ -182,7 +182,7 @@ static void put_series(const struct plot *p, size_t k, const struct axis *x, con
 	int py = TOP + 12 + LEGEND_STEP * (int)k;
 	buf_printf(out, "\n<path class=\"line s%u%s\" d=\"M%d %dh24\"/><text x=\"%d\" y=\"%d\">", c, dash,
 		   LEGEND_X, py, LEGEND_X + 32, py + 4);
-	put_text(out, s->name);
+	plot_put_text(out, s->name);
 	buf_puts(out, "</text>\n");
 }
 
@@ -195,7 +195,7 @@ void plot_svg(const struct plot *p, struct buf *out)
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
 		"role=\"img\">\n<title>",
 		WIDTH, HEIGHT, WIDTH, HEIGHT);
-	put_text(out, p->title);
+	plot_put_text(out, p->title);
 	buf_printf(out, "</title>\n%s<rect class=\"bg\" width=\"%d\" height=\"%d\"/>\n", style, WIDTH,
 		   HEIGHT);
 	put_axes(p, &x, &y, out);

@@ -25,6 +25,8 @@ struct plot {
 	size_t n_series;
 };
 
+/* Append S to out as the text of an SVG element. */
+void plot_put_text(struct buf *out, const char *s);
 /* Append the whole document to out. */
 void plot_svg(const struct plot *p, struct buf *out);
 int plot_write(const struct plot *p, const char *path, struct why *why);

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "bench/plot.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,17 +33,6 @@ static const char style[] =
 	".c6{fill:#2dd4bf;stroke:#2dd4bf}.c7{fill:#b0b0b0;stroke:#b0b0b0}}"
 	".chain{fill:none}.p{stroke:none}"
 	"</style>\n";
-
-static void put_text(struct buf *out, const char *s)
-{
-	for (; *s; s++)
-		if (*s == '<')
-			buf_puts(out, "&lt;");
-		else if (*s == '&')
-			buf_puts(out, "&amp;");
-		else if ((unsigned char)*s >= 0x20)
-			buf_putc(out, *s);
-}
 
 /* ---- occupied space ---- */
 
@@ -153,9 +143,9 @@ static void put_axes(struct drawing *d)
 	buf_printf(d->out, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", LEFT,
 		   TOP, RIGHT - LEFT, BOTTOM - TOP);
 	buf_printf(d->out, "<text class=\"title\" x=\"%d\" y=\"26\">", LEFT);
-	put_text(d->out, d->r->title);
+	plot_put_text(d->out, d->r->title);
 	buf_printf(d->out, "</text>\n<text class=\"small\" x=\"%d\" y=\"46\">", LEFT);
-	put_text(d->out, d->r->subtitle);
+	plot_put_text(d->out, d->r->subtitle);
 	buf_printf(
 		d->out,
 		"</text>\n<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">operations per byte read</text>\n",
@@ -183,7 +173,7 @@ static void put_roof_label(struct drawing *d, double x, double y, const char *na
 				continue;
 			buf_printf(d->out, "<text class=\"small\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">",
 				   right, base);
-			put_text(d->out, text);
+			plot_put_text(d->out, text);
 			buf_puts(d->out, "</text>\n");
 			take(d, b);
 			return;
@@ -279,7 +269,7 @@ static void put_label(struct drawing *d, const struct roofline_point *p)
 			continue;
 		buf_printf(d->out, "<text class=\"rows c%u\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">",
 			   p->colour, cx, cy + 4);
-		put_text(d->out, p->label);
+		plot_put_text(d->out, p->label);
 		buf_puts(d->out, "</text>\n");
 		take(d, b);
 		return;
@@ -327,7 +317,7 @@ static void put_legend(struct drawing *d)
 			buf_printf(d->out,
 				   "<path class=\"c%u\" d=\"M%d %dh16v10h-16z\"/><text x=\"%d\" y=\"%d\">", i,
 				   LEGEND_X, y - 5, LEGEND_X + 24, y + 4);
-			put_text(d->out, r->colours[i]);
+			plot_put_text(d->out, r->colours[i]);
 			buf_puts(d->out, "</text>\n");
 			y += LEGEND_STEP;
 		}
@@ -336,7 +326,7 @@ static void put_legend(struct drawing *d)
 		if (r->shapes[i]) {
 			put_shape(d->out, 7, i, LEGEND_X + 8, y);
 			buf_printf(d->out, "<text x=\"%d\" y=\"%d\">", LEGEND_X + 24, y + 4);
-			put_text(d->out, r->shapes[i]);
+			plot_put_text(d->out, r->shapes[i]);
 			buf_puts(d->out, "</text>\n");
 			y += LEGEND_STEP;
 		}
@@ -353,7 +343,7 @@ void roofline_svg(const struct roofline *r, struct buf *out)
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
 		"role=\"img\">\n<title>",
 		WIDTH, HEIGHT, WIDTH, HEIGHT);
-	put_text(out, r->title);
+	plot_put_text(out, r->title);
 	buf_printf(out, "</title>\n%s<rect class=\"bg\" width=\"%d\" height=\"%d\"/>\n", style, WIDTH,
 		   HEIGHT);
 	put_axes(&d);

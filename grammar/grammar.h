@@ -67,8 +67,6 @@ void matcher_free(struct matcher *m); /* NULL is fine */
 int matcher_accept(struct matcher *m, uint32_t token);
 /* Accept as many of the bytes as the grammar allows and set *used to their number; used NULL: all or none. */
 int matcher_accept_bytes(struct matcher *m, const char *p, size_t n, size_t *used);
-/* Start again from the beginning and accept tokens[0..n). */
-int matcher_rebuild(struct matcher *m, const uint32_t *tokens, size_t n);
 /* Undo the last n calls that accepted something; n <= matcher_length(). */
 void matcher_rollback(struct matcher *m, size_t n);
 size_t matcher_length(const struct matcher *m);     /* number of calls that accepted something */

@@ -224,25 +224,6 @@ int matcher_accept(struct matcher *m, uint32_t token)
 	return n ? matcher_accept_bytes(m, v->bytes + v->at[token], n, NULL) : -EINVAL;
 }
 
-static void restart(struct matcher *m)
-{
-	m->text.len = 0;
-	m->n_marks = 0;
-	m->ended = false;
-	m->generation = 0; /* the state is computed when needed */
-}
-
-int matcher_rebuild(struct matcher *m, const uint32_t *tokens, size_t n)
-{
-	restart(m);
-	for (size_t i = 0; i < n; i++) {
-		int rc = matcher_accept(m, tokens[i]);
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
 size_t matcher_length(const struct matcher *m)
 {
 	return m->n_marks;

@@ -161,6 +161,8 @@ const json_t *index_resolve(struct schema *s, const json_t *owner, const char *r
 int conj_expand(struct schema *s, struct conj *c);
 
 /* ---- schema_scalar.c: numbers; schema_string.c: strings ---- */
+/* Return the first atom that lists values, or NULL. */
+const struct atom *alt_values(const struct alt *alt);
 int number_node(struct schema *s, const struct alt *alt);
 int number_is_empty(struct schema *s, const struct alt *alt);
 int string_is_empty(struct schema *s, const struct alt *alt);

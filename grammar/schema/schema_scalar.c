@@ -534,8 +534,7 @@ static int value_fits(struct schema *s, const struct alt *alt, const struct deci
 	return 1;
 }
 
-/* Return the first atom that lists values, or NULL. */
-static const struct atom *values_of(const struct alt *alt)
+const struct atom *alt_values(const struct alt *alt)
 {
 	for (const struct atom *a = alt->atoms; a; a = a->next)
 		if (a->kind == A_ENUM && !a->neg)
@@ -658,7 +657,7 @@ static int64_t most_digits(const struct schema *s, const struct alt *alt)
 int number_node(struct schema *s, const struct alt *alt)
 {
 	struct ast *t = s->ast;
-	const struct atom *values = values_of(alt);
+	const struct atom *values = alt_values(alt);
 	const bool fractions = alt->types & T_FRAC;
 	struct bounds b = {0};
 	bool more = false, multiple = false, positive;
@@ -713,7 +712,7 @@ static int no_remainder(const struct alt *alt)
 
 int number_is_empty(struct schema *s, const struct alt *alt)
 {
-	const struct atom *values = values_of(alt);
+	const struct atom *values = alt_values(alt);
 	bool any = false, multiple = false;
 	int n = 0;
 	if (values) {

@@ -94,14 +94,6 @@ static int value_fits(struct schema *s, const struct alt *alt, const json_t *v, 
 	return 1;
 }
 
-static const struct atom *values_of(const struct alt *alt)
-{
-	for (const struct atom *a = alt->atoms; a; a = a->next)
-		if (a->kind == A_ENUM && !a->neg)
-			return a;
-	return NULL;
-}
-
 /* Make the listed values that satisfy alt, between quotes.  any: only test whether there is one. */
 static int listed_strings(struct schema *s, const struct alt *alt, const json_t *values, bool *any)
 {
@@ -181,7 +173,7 @@ static bool has_lengths(const struct alt *alt)
 int string_body(struct schema *s, const struct alt *alt, bool name)
 {
 	struct ast *t = s->ast;
-	const struct atom *values = values_of(alt);
+	const struct atom *values = alt_values(alt);
 	if (values)
 		return listed_strings(s, alt, values->value, NULL);
 	int node = AST_FAILED, any = AST_FAILED;
@@ -237,7 +229,7 @@ int string_node(struct schema *s, const struct alt *alt)
 
 int string_is_empty(struct schema *s, const struct alt *alt)
 {
-	const struct atom *values = values_of(alt);
+	const struct atom *values = alt_values(alt);
 	size_t min = 0, max = SIZE_MAX;
 	bool any = false;
 	int n = 0;

@@ -430,7 +430,9 @@ Test(mask, a_rebuilt_matcher_has_the_same_masks)
 	while (n < 100) {
 		cr_assert_eq(matcher_mask(m, &mask), 0);
 		memcpy(kept, mask, v->n_words * sizeof *kept);
-		cr_assert_eq(matcher_rebuild(again, tokens, n), 0);
+		matcher_rollback(again, matcher_length(again));
+		for (uint32_t i = 0; i < n; i++)
+			cr_assert_eq(matcher_accept(again, tokens[i]), 0);
 		cr_assert_eq(matcher_mask(again, &mask), 0);
 		cr_assert_eq(memcmp(kept, mask, v->n_words * sizeof *kept), 0);
 		uint32_t t = (uint32_t)(help_random(&seed) % v->n_tokens);
