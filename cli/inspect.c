@@ -48,7 +48,7 @@ static void print_json(json_t *o)
 /* ---- a device ---- */
 
 /* Run quern-worker with `option` WHAT and parse the JSON that it prints.  Only a worker has the kernels. */
-static int ask_worker(const char *option, const char *what, const char *more, json_t **out, struct why *why)
+static int run_worker(const char *option, const char *what, const char *more, json_t **out, struct why *why)
 {
 	char *program = process_program("quern-worker", why);
 	if (!program)
@@ -67,7 +67,7 @@ static int ask_worker(const char *option, const char *what, const char *more, js
 
 static int read_devices(const char *kind, bool probe, json_t **out, struct why *why)
 {
-	return ask_worker("--inspect", kind, probe ? NULL : "--no-probe", out, why);
+	return run_worker("--inspect", kind, probe ? NULL : "--no-probe", out, why);
 }
 
 static void print_list(const char *label, const json_t *list)
@@ -643,7 +643,7 @@ static int draw_step(const struct opts *o, const char *dir, const char *model)
 	json_t *list;
 	struct graph g;
 	struct buf text = {0};
-	if (ask_worker("--operations", dir, NULL, &list, &why))
+	if (run_worker("--operations", dir, NULL, &list, &why))
 		return term_error("%s", why.text);
 	if ((error = json_string_value(json_get(list, "error")))) {
 		const int status = term_error("%s", error);

@@ -354,7 +354,7 @@ static void dispatch(struct front *f, struct mailbox_cmd *c)
 		connect_engine(f);
 		break;
 	case MAILBOX_SETTLED:
-		jobs_settled(f->jobs, c->job, c->end, c->rc, c->why, clock_us());
+		jobs_written(f->jobs, c->job, c->end, c->rc, c->why, clock_us());
 		break;
 	case MAILBOX_DRAIN:
 		f->draining = true;
@@ -411,7 +411,7 @@ static void run_loop(struct front *f)
 	while (!f->quit) {
 		zmq_poll(items, n_items, more ? 0 : wait_ms(f));
 		int64_t now = clock_us();
-		mailbox_set_turned(f->mailbox, now);
+		mailbox_set_loop(f->mailbox, now);
 		if (f->n_unsent)
 			send_unsent(f);
 		more = read_events(f);
@@ -482,10 +482,10 @@ static void *front_thread(void *arg)
 }
 
 /* Called on the journal's thread. */
-static void on_settled(void *user, const char *id, bool end, int rc, const char *why)
+static void on_written(void *user, const char *id, bool end, int rc, const char *why)
 {
 	const struct front *f = user;
-	mailbox_settled(f->mailbox, id, end, rc, why);
+	mailbox_written(f->mailbox, id, end, rc, why);
 }
 
 /* --- lifecycle --- */
@@ -509,7 +509,7 @@ void front_stop(struct front *f)
 	f->running = false;
 	mailbox_quit(f->mailbox);
 	pthread_join(f->thread, NULL);
-	/* The journal's thread calls on_settled() until every write has been reported, including failed
+	/* The journal's thread calls on_written() until every write has been reported, including failed
 	 * ones. */
 	if (f->journal)
 		journal_end(f->journal);
@@ -556,7 +556,7 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	if (!rc && cfg->jobs[0])
 		rc = open_jobsock(f, cfg, why);
 	if (!rc && cfg->journal)
-		rc = jobs_recover(f->jobs, cfg->journal, on_settled, clock_us(), why);
+		rc = jobs_recover(f->jobs, cfg->journal, on_written, clock_us(), why);
 	if (rc)
 		goto fail;
 	if (f->sock)

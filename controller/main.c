@@ -735,7 +735,7 @@ static void report_alive(struct controller *p)
 		return;
 	p->alive_us = now;
 	const char *thread =
-		engine_load_hangs(p->svc.load, mailbox_turned_us(front_mailbox(p->front)), now, &us);
+		engine_load_hangs(p->svc.load, mailbox_loop_us(front_mailbox(p->front)), now, &us);
 	if (thread)
 		log_error("main",
 			  "thread hangs thread=%s seconds=%lld remedy=\"restart the service, unless its "

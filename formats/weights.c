@@ -125,14 +125,14 @@ static int find_stored(const struct finder *f, const char *module, int n, int k,
 	if ((rc = finder_linear(f, module, k, n, false, l)))
 		return rc;
 	const size_t each = l->dtype == CONFIG_F32 ? 4 : 2, rows = (size_t)n, columns = (size_t)k;
-	unsigned char *turned = weights_own(f->w, xmalloc(rows * columns * each));
+	unsigned char *transposed = weights_own(f->w, xmalloc(rows * columns * each));
 	for (size_t i = 0; i < rows; i++)
 		for (size_t j = 0; j < columns; j++)
-			memcpy(turned + (i * columns + j) * each,
+			memcpy(transposed + (i * columns + j) * each,
 			       (const unsigned char *)l->w + (j * rows + i) * each, each);
 	l->n = n;
 	l->k = k;
-	l->w = turned;
+	l->w = transposed;
 	if (!bias)
 		return 0;
 	char name[160];

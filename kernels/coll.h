@@ -6,7 +6,7 @@
  *
  *     every rank:  rendezvous_new -> (rank 0's text reaches all ranks) -> join -> operations ... -> leave
  *                                                                     |
- *                               first of each kind: may be slow  -> settled: timeout_ms holds
+ *                               first of each kind: may be slow  -> warmed_up: timeout_ms holds
  *
  * Rules that every table keeps:
  *  - Sums are made in FP32 in the order of the ranks: bits depend neither on timing nor on the
@@ -41,7 +41,7 @@ struct coll_args {
 	struct coll_rendezvous **mine; /* rank 0: its rendezvous, consumed by join(); other ranks: NULL */
 	struct kern_dev *dev;          /* device on which sum_rows() and gather_cols() work */
 	int max_cols;                  /* most columns that a rank passes to gather_cols() */
-	int timeout_ms;                /* a peer may be this late for an operation; see settled() */
+	int timeout_ms;                /* a peer may be this late for an operation; see warmed_up() */
 	bool (*cancelled)(void *arg);  /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
 	/* If not NULL, called once when the group has ended, by a table whose operations can be part of
@@ -74,7 +74,7 @@ struct coll_ops {
 
 	/* From now on timeout_ms holds: every kind of operation has run once.  Before, a peer may be late by
 	 * COLL_FIRST_MS, if that is more, since first calls connect GPUs and compile code for them. */
-	void (*settled)(struct coll *c);
+	void (*warmed_up)(struct coll *c);
 
 	/* Replace x [n_rows, width] F32 on the device by its sum over the ranks. */
 	int (*sum_rows)(struct coll *c, struct kern_stream *s, void *x, int n_rows, int width);

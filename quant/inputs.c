@@ -34,15 +34,15 @@ void inputs_fini(struct inputs *s)
 
 /* ---- the product of a batch with itself ---- */
 
-struct turn {
+struct transpose {
 	const float *rows;
 	int n, k;
 	float *to; /* [k, n] */
 };
 
-static void turn_tile(void *arg, int tile)
+static void transpose_tile(void *arg, int tile)
 {
-	const struct turn *t = arg;
+	const struct transpose *t = arg;
 	const int k1 = (tile + 1) * TILE < t->k ? (tile + 1) * TILE : t->k;
 	for (int i = 0; i < t->n; i++)
 		for (int j = tile * TILE; j < k1; j++)
@@ -77,9 +77,9 @@ int inputs_add(struct inputs *s, struct runner *r, const float *rows, int n, str
 	}
 	s->n += n;
 	float *across = xmalloc(k * (size_t)n * sizeof *across), *product = xmalloc(k * k * sizeof *product);
-	struct turn turn = {rows, n, s->k, across};
+	struct transpose transpose = {rows, n, s->k, across};
 	struct sum sum = {s->gram, product, s->k};
-	parallel_for((s->k + TILE - 1) / TILE, turn_tile, &turn);
+	parallel_for((s->k + TILE - 1) / TILE, transpose_tile, &transpose);
 	int rc = runner_product(r, across, s->k, n, across, s->k, product, why);
 	if (!rc)
 		parallel_for(s->k, sum_row, &sum);

@@ -31,7 +31,7 @@ struct entry {
 	size_t bytes;            /* size of the grammar after its last mask; 0: not compiled */
 	uint64_t id;
 	char *why;        /* the reason why it does not compile; NULL: none */
-	uint64_t used;    /* turn of the last request of a mask */
+	uint64_t used;    /* clock of the last request of a mask */
 	int64_t rests_us; /* time of the first guide_rest() after that; 0: none yet */
 };
 
@@ -63,7 +63,7 @@ struct guide {
 	struct entry *constraints;
 	struct track *tracks;   /* [max_slots] */
 	struct mask_pool *pool; /* NULL: everything is made within the call */
-	uint64_t turn;
+	uint64_t clock;
 	uint64_t left; /* units left for this step */
 	uint64_t last_id;
 	uint64_t compiled, n_late, n_waits;
@@ -86,7 +86,7 @@ static void free_grammar(struct guide *g, struct entry *e)
 
 static void entry_use(const struct guide *g, struct entry *e)
 {
-	e->used = g->turn;
+	e->used = g->clock;
 	e->rests_us = 0;
 }
 
@@ -547,7 +547,7 @@ bool guide_waits(const struct guide *g, uint32_t slot)
 	return g->tracks[slot].n_expected > 0;
 }
 
-void guide_hear(struct guide *g, uint64_t plan, const int32_t *tokens, uint32_t n)
+void guide_receive(struct guide *g, uint64_t plan, const int32_t *tokens, uint32_t n)
 {
 	for (uint32_t i = 0; i < g->lim.max_slots; i++) {
 		struct track *t = &g->tracks[i];
@@ -661,7 +661,7 @@ void guide_trim(struct guide *g)
 	collect(g);
 	shrink(g, g->lim.bytes);
 	g->left = STEP_AT_ONCE;
-	g->turn++;
+	g->clock++;
 }
 
 void guide_rest(struct guide *g, int64_t now_us)

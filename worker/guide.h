@@ -7,7 +7,7 @@
  *     guide_set(slot, 7, output, n)    plan.seqs; copy, put, drop: follow changes of the slot
  *     guide_mask(slot, plan, mask)     get the tokens that may come next; if later: guide_awake()
  *     guide_expect(slot, plan, i)      add the i-th token that this plan samples, not known yet
- *     guide_hear(plan, tokens, n)      receive the tokens that the plan sampled
+ *     guide_receive(plan, tokens, n)      receive the tokens that the plan sampled
  *     guide_rest(now)                  periodically: frees grammars that were unused for a while
  *
  *     output     t0  t1  t2  t3  ?     n = 5; the last one is expected, and not known yet
@@ -103,7 +103,7 @@ bool guide_has(const struct guide *g, uint32_t slot);
 void guide_expect(struct guide *g, uint32_t slot, uint64_t plan, uint32_t index);
 bool guide_waits(const struct guide *g, uint32_t slot); /* a token of it is not known yet */
 /* Receive the tokens [n] of a plan, for all slots that expect one.  A repeated call is fine. */
-void guide_hear(struct guide *g, uint64_t plan, const int32_t *tokens, uint32_t n);
+void guide_receive(struct guide *g, uint64_t plan, const int32_t *tokens, uint32_t n);
 
 enum guide_answer {
 	GUIDE_NONE,  /* the output has no constraint, or has failed */

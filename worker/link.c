@@ -223,7 +223,8 @@ static int handle_load(struct link *l, struct bus_load *load, struct why *why)
 	l->missed = false;
 	l->epoch = load->epoch;
 	l->ended = 0;
-	l->turn = (struct expert_turn){0}; /* in this epoch, the controller has received no cells */
+	l->experts_cursor =
+		(struct expert_cursor){0}; /* in this epoch, the controller has received no cells */
 	if (l->args->n_threads)
 		load->n_threads = l->args->n_threads;
 	if (l->args->experts_compute)

@@ -92,7 +92,7 @@ struct link {
 	struct loading progress;
 	struct expert_load experts;
 	struct guide_report masks;
-	struct expert_turn turn;
+	struct expert_cursor experts_cursor;
 	atomic_ullong moves;   /* progress of loads and steps, sent by the beat thread */
 	atomic_int calls;      /* loads and stops in the stash, which cancel the load or step in progress */
 	atomic_bool dismissed; /* the controller's heartbeats since the socket was lent name no group */

@@ -170,7 +170,7 @@ static int look_at_path(struct search *s, struct why *why)
 
 /* ---- the cache ---- */
 
-static int ask_list(struct search *s, struct why *why)
+static int request_list(struct search *s, struct why *why)
 {
 	zmq_msg_t m;
 	int rc = 0;
@@ -352,7 +352,7 @@ static int search(struct search *s, struct model_found *out, struct why *why)
 	if (!s->load->offers || !s->root)
 		return without_files(s, rc, out, why);
 	log_info("link", "model not at the controller's path reason=\"%s\"", why->text);
-	if ((rc = ask_list(s, why)))
+	if ((rc = request_list(s, why)))
 		return rc;
 	manifest_fingerprint(&s->files, out->fingerprint);
 	if ((rc = look_in_cache(s, out, why)) != -ENOENT)

@@ -145,7 +145,7 @@ void link_send_hello(struct link *l)
 static void put_cells(struct link *l, struct bus_cells *out)
 {
 	uint32_t from, n;
-	struct expert_cells *c = expert_load_next(&l->experts, &l->turn, BUS_CELLS, &from, &n);
+	struct expert_cells *c = expert_load_next(&l->experts, &l->experts_cursor, BUS_CELLS, &from, &n);
 	if (!c || c->n > BUS_CELLS_MAX)
 		return;
 	out->n_all = c->n;

@@ -186,8 +186,8 @@ static int group_why(const struct tp_group *g, int rc, const char *what, struct 
 }
 
 /* Wait for the tokens of the plan before f, if a structured output continues after one of them. */
-static int hear_before(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
-		       const struct pending_plan *f, struct why *why)
+static int receive_before(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
+			  const struct pending_plan *f, struct why *why)
 {
 	const struct pending_plan *before = pending_first(s->pending);
 	bool waits = false;
@@ -199,7 +199,7 @@ static int hear_before(struct sampler *s, struct tp_group *g, const struct batch
 	int rc = tp_group_wait(g, s->ops, before->done, clock_us());
 	if (rc)
 		return group_why(g, rc, "the device failed", why);
-	guide_hear(s->guide, before->number, before->out.token, before->n_wants);
+	guide_receive(s->guide, before->number, before->out.token, before->n_wants);
 	return 0;
 }
 
@@ -250,7 +250,7 @@ static int add_masks(struct sampler *s, struct tp_group *g, const struct batch_w
 		     struct pending_plan *f, uint32_t first, struct why *why)
 {
 	int64_t noticed = clock_us();
-	int rc = hear_before(s, g, wants, n, f, why);
+	int rc = receive_before(s, g, wants, n, f, why);
 	s->fates[0] = LATER;
 	for (int i = 0; !rc && i < n; i++) {
 		const uint32_t slot = wants[i].slot, at = first + (uint32_t)i;
@@ -305,8 +305,8 @@ static int check_token(const struct sampler *s, int32_t token, struct why *why)
 	return 0;
 }
 
-int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
-		 struct pending_plan *f, struct why *why)
+int sampler_receive(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
+		    struct pending_plan *f, struct why *why)
 {
 	struct kern_sample_out out;
 	const uint32_t first = f->n_wants;
@@ -352,7 +352,7 @@ static void note_logprob(const struct pending_plan *f, uint32_t i, struct result
 int sampler_take(struct sampler *s, const struct pending_plan *f, struct result *r, struct why *why)
 {
 	if (s->guide)
-		guide_hear(s->guide, f->number, f->out.token, f->n_wants);
+		guide_receive(s->guide, f->number, f->out.token, f->n_wants);
 	for (uint32_t i = 0; i < f->n_wants; i++) {
 		const bool chosen = f->wants[i].forced < 0;
 		if (f->wants[i].held) {

@@ -51,8 +51,8 @@ int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, con
  * wants (g: NULL without a group).  The tokens go from device to device, queued.  The ranks wait for each
  * other only if there is a structured output: rank 0 then sends which rows sit out.  If masks take long, as
  * with many new constraints, rank 0 first sends notices, so that the others do not time out. */
-int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
-		 struct pending_plan *f, struct why *why);
+int sampler_receive(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
+		    struct pending_plan *f, struct why *why);
 
 /* Add the chosen tokens to r, once f's event is done.  -EIO: the device returned an invalid token. */
 int sampler_take(struct sampler *s, const struct pending_plan *f, struct result *r, struct why *why);

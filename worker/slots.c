@@ -22,7 +22,7 @@ struct slots {
 	int32_t *prompts;    /* [max_slots, max_context + 2] */
 	int32_t *buffer;     /* [max_slots, max_context + 2] the tokens, on the device */
 	int32_t *stage;      /* pinned: SLOTS_STAGE tokens for each plan in flight */
-	int turn;            /* which SLOTS_STAGE tokens of stage are this plan's */
+	int stage_part;      /* which SLOTS_STAGE tokens of stage are this plan's */
 	uint32_t n_staged;
 	size_t tables_bytes, tokens_bytes, stage_bytes;
 };
@@ -124,7 +124,7 @@ void slots_reset(struct slots *s)
 
 void slots_begin(struct slots *s)
 {
-	s->turn = (s->turn + 1) % PENDING_AHEAD;
+	s->stage_part = (s->stage_part + 1) % PENDING_AHEAD;
 	s->n_staged = 0;
 }
 
@@ -209,7 +209,7 @@ static int upload_tokens(struct slots *s, uint32_t slot, uint32_t at, const uint
 {
 	const void *from = ids;
 	if (n <= SLOTS_STAGE - s->n_staged) {
-		from = memcpy(s->stage + (size_t)s->turn * SLOTS_STAGE + s->n_staged, ids,
+		from = memcpy(s->stage + (size_t)s->stage_part * SLOTS_STAGE + s->n_staged, ids,
 			      n * sizeof(int32_t));
 		s->n_staged += n;
 	}

@@ -157,7 +157,7 @@ static int run_head(struct step *s, struct pending_plan *f, struct why *why)
 		if (!b->kern.pad_to && (rc = model_head(s->model, n)))
 			return device_why(s, rc, "the head failed on the device", why);
 		if (s->shard.rank)
-			rc = sampler_hear(s->sampler, s->group, b->wants + first, n, f, why);
+			rc = sampler_receive(s->sampler, s->group, b->wants + first, n, f, why);
 		else
 			rc = sampler_queue(s->sampler, s->group, model_logits(s->model), b->wants + first, n,
 					   f, why);
@@ -304,7 +304,7 @@ int step_end(struct step *s, struct result *r, struct why *why)
 	if (!rc && f->counted)
 		model_take_counts(s->model, f->number);
 	if (!rc && f->computes)
-		tp_group_settled(s->group);
+		tp_group_warmed_up(s->group);
 	s->ended_us = clock_us();
 	r->step_us = (uint32_t)(s->ended_us - since);
 	s->broken |= rc != 0;

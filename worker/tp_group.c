@@ -140,10 +140,10 @@ int tp_group_all(struct tp_group *g, bool *ok)
 
 /* ---- operations ---- */
 
-void tp_group_settled(struct tp_group *g)
+void tp_group_warmed_up(struct tp_group *g)
 {
 	if (g)
-		g->ops->settled(g->coll);
+		g->ops->warmed_up(g->coll);
 }
 
 int tp_group_sum_rows(struct tp_group *g, struct kern_stream *s, void *x, int n_rows, int width)

@@ -38,7 +38,7 @@ struct tp_group_args {
 	struct tp_group_rendezvous *
 		*mine;  /* this worker's meeting place, consumed if it is rank 0; may hold NULL */
 	int max_cols;   /* most columns that a rank passes to tp_group_gather_cols() */
-	int timeout_ms; /* a rank later than this for an operation is lost, after tp_group_settled() */
+	int timeout_ms; /* a rank later than this for an operation is lost, after tp_group_warmed_up() */
 	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
 	/* called when the group ends, as in coll.h: frees the graphs that contain its operations */
@@ -67,7 +67,7 @@ int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *
 int tp_group_all(struct tp_group *g, bool *ok);
 
 /* Call after a whole plan was served: from now on timeout_ms limits how late a rank may be (coll.h). */
-void tp_group_settled(struct tp_group *g); /* NULL is fine */
+void tp_group_warmed_up(struct tp_group *g); /* NULL is fine */
 
 /* The following are as in coll.h. */
 int tp_group_sum_rows(struct tp_group *g, struct kern_stream *s, void *x, int n_rows, int width);

@@ -30,9 +30,9 @@ enum { SKIP_AT_ONCE = 256, SKIP_SLICES = 16 };
 static void settle_key(struct subrequest *s)
 {
 	const struct completion *c = s->completion;
-	if (!c->key_jobs || s->settled)
+	if (!c->key_jobs || s->slot_released)
 		return;
-	s->settled = true;
+	s->slot_released = true;
 	if (s->n_generated)
 		api_key_charge(c->x->key, s->n_generated, clock_us());
 	api_key_end(c->x->key);
@@ -450,7 +450,8 @@ static void cancel(struct completion *c)
 		struct subrequest *s = &c->subs[i];
 		pthread_mutex_lock(&x->lock);
 		/* A job that continues without its client keeps its slot in the key's limit until it ends. */
-		bool holds = c->resume && c->key_jobs && !s->settled && !atomic_load(&x->host->draining);
+		bool holds =
+			c->resume && c->key_jobs && !s->slot_released && !atomic_load(&x->host->draining);
 		bool now = s->submitted && !s->finished && !s->unlistened && !holds;
 		if (now)
 			s->unlistened = true;

@@ -39,7 +39,7 @@ struct subrequest {
 	uint64_t n_generated; /* tokens generated, including those after the client has disconnected */
 	char job[64];         /* job id; "" until accepted */
 	bool submitted, finished, unlistened;
-	bool settled;             /* its slot in the API key's job limit has been released */
+	bool slot_released;       /* its slot in the API key's job limit has been released */
 	struct chat_stream *chat; /* [n_outputs], owned: parse reasoning and tool calls; NULL: not parsed */
 	struct buf part;          /* used by the writer: this job's segment of the whole reply */
 };

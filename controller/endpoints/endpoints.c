@@ -172,7 +172,7 @@ static void stop(void *user)
 /* Return Anthropic's error shape for its clients: /v1/models serves them too. */
 static http_errors *errors_for(const struct exchange *x)
 {
-	return x->route && x->route->flags & ROUTE_REQUEST_ID && anthropic_asks(x) ? anthropic_error : NULL;
+	return x->route && x->route->flags & ROUTE_REQUEST_ID && anthropic_client(x) ? anthropic_error : NULL;
 }
 
 struct http_app endpoints_app(struct endpoints *e, struct mailbox *mailbox, const struct service *svc,

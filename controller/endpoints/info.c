@@ -55,8 +55,8 @@ void info_call_live(struct exchange *x, const char *rest)
 {
 	(void)rest;
 	int64_t us;
-	const char *thread = engine_load_hangs(x->host->svc->load, mailbox_turned_us(apis_of(x)->mailbox),
-					       clock_us(), &us);
+	const char *thread =
+		engine_load_hangs(x->host->svc->load, mailbox_loop_us(apis_of(x)->mailbox), clock_us(), &us);
 	if (thread) {
 		exchange_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, "server_error", NULL, "not_alive",
 			       "the controller's %s thread has not run for %lld s: restart it", thread,
@@ -137,7 +137,7 @@ void info_call_models(struct exchange *x, const char *rest)
 {
 	(void)rest;
 	struct buf b = {0};
-	if (anthropic_asks(x)) {
+	if (anthropic_client(x)) {
 		anthropic_put_models(&b, x);
 		exchange_reply(x, MHD_HTTP_OK, &b);
 		return;
@@ -165,7 +165,7 @@ void info_call_model(struct exchange *x, const char *rest)
 		return;
 	}
 	struct buf b = {0};
-	if (anthropic_asks(x))
+	if (anthropic_client(x))
 		anthropic_put_model(&b, x, rest);
 	else
 		put_model(&b, x, rest);

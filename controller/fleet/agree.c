@@ -35,12 +35,12 @@ const char *agree_compute(struct agree *a, const char *wanted, const char *devic
 	const int i = find_kind(a, device, kind, sizeof kind);
 	if (i == AGREE_KINDS)
 		return wanted;
-	*first = i == a->n || (loaded && !a->kinds[i].settled && strcmp(a->kinds[i].mode, known(own)) != 0);
+	*first = i == a->n || (loaded && !a->kinds[i].fixed && strcmp(a->kinds[i].mode, known(own)) != 0);
 	if (*first) {
 		memcpy(a->kinds[i].kind, kind, sizeof kind);
 		snprintf(a->kinds[i].mode, sizeof a->kinds[i].mode, "%s", known(own));
 	}
-	a->kinds[i].settled |= loaded;
+	a->kinds[i].fixed |= loaded;
 	a->n += i == a->n;
 	return a->kinds[i].mode;
 }
@@ -102,23 +102,23 @@ void agree_modes(struct agree *a, const char *wanted, const struct bus_hello *h,
 	snprintf(out->experts, sizeof out->experts, "%s", experts_of(a, h, &first));
 }
 
-static void settle(struct agree *a, const char *device)
+static void fix(struct agree *a, const char *device)
 {
 	char kind[sizeof a->kinds[0].kind];
 	const int i = find_kind(a, device, kind, sizeof kind);
 	if (i < a->n)
-		a->kinds[i].settled = true;
+		a->kinds[i].fixed = true;
 }
 
-bool agree_settle(struct agree *a, const char *wanted, const struct bus_hello *h,
+bool agree_decide(struct agree *a, const char *wanted, const struct bus_hello *h,
 		  const struct agree_modes *modes)
 {
 	struct agree_modes now;
 	agree_modes(a, wanted, h, &now);
 	if (strcmp(now.compute, modes->compute) != 0 || strcmp(now.experts, modes->experts) != 0)
 		return false;
-	settle(a, h->device);
+	fix(a, h->device);
 	if (h->experts_compute[0])
-		settle(a, EXPERTS);
+		fix(a, EXPERTS);
 	return true;
 }

@@ -28,7 +28,7 @@ enum { AGREE_KINDS = 4 };
 struct agree { /* zeroed: nothing is agreed on */
 	struct {
 		char kind[32], mode[8];
-		bool settled; /* fixed: a worker of the kind serves in this mode, or had loaded it */
+		bool fixed;   /* a worker of the kind serves in this mode, or had loaded it */
 	} kinds[AGREE_KINDS]; /* [n] */
 	int n;
 };
@@ -52,7 +52,7 @@ void agree_join(struct agree *a, const char *wanted, const struct bus_hello *h, 
 void agree_modes(struct agree *a, const char *wanted, const struct bus_hello *h, struct agree_modes *out);
 /* A worker that has loaded `modes` is ready: from now on no other worker changes them.  False: the modes have
  * changed meanwhile, and the worker must load again. */
-bool agree_settle(struct agree *a, const char *wanted, const struct bus_hello *h,
+bool agree_decide(struct agree *a, const char *wanted, const struct bus_hello *h,
 		  const struct agree_modes *modes);
 
 #endif

@@ -375,7 +375,7 @@ void fleet_publish(struct fleet *f, int64_t now_us)
 		return;
 	atomic_store_explicit(&load->n_queued, q.n_queued, memory_order_relaxed);
 	atomic_store_explicit(&load->queued_tokens, q.queued_tokens, memory_order_relaxed);
-	atomic_store_explicit(&load->turned_us, now_us, memory_order_relaxed);
+	atomic_store_explicit(&load->loop_us, now_us, memory_order_relaxed);
 }
 
 void fleet_retire(struct fleet *f, struct worker *k, int64_t now_us)

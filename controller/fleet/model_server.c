@@ -387,7 +387,7 @@ void model_server_fingerprint(struct model_server *s, char out[MANIFEST_FINGERPR
 	pthread_mutex_unlock(&s->lock);
 }
 
-bool model_server_ask(struct model_server *s, uint64_t worker, const struct bus_want *w)
+bool model_server_request(struct model_server *s, uint64_t worker, const struct bus_want *w)
 {
 	pthread_mutex_lock(&s->lock);
 	struct tally *t = tally_of(s, worker);

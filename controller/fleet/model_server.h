@@ -37,7 +37,7 @@ const char *model_server_quick_fingerprint(const struct model_server *s);
 void model_server_fingerprint(struct model_server *s, char out[MANIFEST_FINGERPRINT]);
 
 /* Queue a worker's request.  False: too many of its requests wait, and this one is dropped. */
-bool model_server_ask(struct model_server *s, uint64_t worker, const struct bus_want *w);
+bool model_server_request(struct model_server *s, uint64_t worker, const struct bus_want *w);
 /* Return a descriptor that is readable when there is an answer. */
 int model_server_fd(const struct model_server *s);
 /* An encoded answer.  release(bytes, hint) returns the bytes when they have been written, or were dropped;

@@ -18,7 +18,7 @@
 
 enum {
 	/* Messages read per iteration, so that a flood on the bus does not delay a step. */
-	TURN_MAX = 256,
+	READS_MAX = 256,
 	/* Largest pool accepted from a worker: tables of this size are allocated here. */
 	POOL_MAX = 1 << 24,
 	FILES_MAX = 8,         /* chunks of a model sent per iteration, after all plans */
@@ -66,7 +66,7 @@ struct worker_link {
 	struct agree agree; /* the modes chosen for --compute auto */
 	int64_t silent_us;  /* limits after which a worker is lost; negative: never */
 	int64_t stuck_us;
-	uint32_t turn; /* messages read in this iteration */
+	uint32_t n_read; /* messages read in this iteration */
 	int64_t warned_us;
 	struct buf out;
 	struct { /* peers that sent a message without hello, and the time of the first */
@@ -524,7 +524,7 @@ static void on_ready(struct worker_link *w, struct worker *k, const struct bus_r
 		lose(w, k, now_us, LINK_GONE, "it claims more blocks than any pool has", ev);
 		return;
 	}
-	if (!agree_settle(&w->agree, w->cfg.compute, &k->hello, &k->modes)) {
+	if (!agree_decide(&w->agree, w->cfg.compute, &k->hello, &k->modes)) {
 		struct agree_modes now;
 		agree_modes(&w->agree, w->cfg.compute, &k->hello, &now);
 		*ev = (struct link_event){.kind = LINK_HELLO, .worker = k, .epoch = k->epoch};
@@ -638,7 +638,7 @@ static void on_want(struct worker_link *w, struct worker *k, const struct bus_wa
 {
 	if (!offers_model(w) || k->state != WORKER_LOADING || want->epoch != k->epoch)
 		return;
-	if (!model_server_ask(w->cfg.model_server, k->id, want) && may_warn(w, now_us))
+	if (!model_server_request(w->cfg.model_server, k->id, want) && may_warn(w, now_us))
 		log_warn("bus", "worker requests too many chunks worker=%llu", (unsigned long long)k->id);
 }
 
@@ -743,7 +743,7 @@ static bool recv_event(struct worker_link *w, int64_t now_us, struct result *res
 {
 	ev->kind = LINK_NONE;
 	read_monitor(w, now_us);
-	for (; w->turn < TURN_MAX && ev->kind == LINK_NONE; w->turn++) {
+	for (; w->n_read < READS_MAX && ev->kind == LINK_NONE; w->n_read++) {
 		uint8_t route[WORKER_ROUTE_MAX];
 		size_t route_n;
 		zmq_msg_t body;
@@ -823,12 +823,12 @@ bool worker_link_tick(struct worker_link *w, int64_t now_us, struct link_event *
 
 bool worker_link_recv(struct worker_link *w, int64_t now_us, struct result *result, struct link_event *ev)
 {
-	if (w->turn < TURN_MAX && recv_event(w, now_us, result, ev))
+	if (w->n_read < READS_MAX && recv_event(w, now_us, result, ev))
 		return true;
-	w->turn = TURN_MAX; /* no more messages in this iteration */
+	w->n_read = READS_MAX; /* no more messages in this iteration */
 	if (worker_link_tick(w, now_us, ev))
 		return true;
-	w->turn = 0;
+	w->n_read = 0;
 	return false;
 }
 

@@ -630,7 +630,7 @@ void jobs_end(struct jobs *j, int64_t now)
 		job->service_ended = true;
 		jobs_cancel(j, job);
 		if (job->state == JOB_QUEUED) {
-			if (job->disk.settling)
+			if (job->disk.pending)
 				durable_retract(j, job);
 			jobs_refuse(j, job, E_NOT_READY, "the service is stopping");
 		} else {

@@ -6,7 +6,7 @@
  *                                      state        in the journal (durable jobs)
  *   jobs_submit --> ENGINE_SUBMIT      queued       -
  *       | the engine refuses: JOB_ERROR, forgotten
- *   accepted by the engine            (settling)    being written: the request
+ *   accepted by the engine            (pending)     being written: the request
  *       | the disk refuses: JOB_ERROR, forgotten
  *   JOB_ACCEPTED                       running      the request; tokens, saved every 250 ms
  *       |
@@ -58,14 +58,14 @@ void jobs_free(struct jobs *j); /* no listeners may be left: jobs_end() */
  * the request is refused if there is no such job. */
 void jobs_submit(struct jobs *j, struct submit **s, const struct listener *l, int64_t now);
 /* Read the journal, before any other call: unfinished jobs are resumed, finished jobs can be found.
- * `settled` is called on the journal's thread (user: as for send); it must arrange a call of jobs_settled()
+ * `written` is called on the journal's thread (user: as for send); it must arrange a call of jobs_written()
  * with the same arguments on the table's thread. */
 struct journal;
 /* If the journal cannot be opened yet, jobs_sweep() reads it later. */
 int jobs_recover(struct jobs *j, struct journal *journal,
-		 void (*settled)(void *user, const char *id, bool end, int rc, const char *why), int64_t now,
+		 void (*written)(void *user, const char *id, bool end, int rc, const char *why), int64_t now,
 		 struct why *why);
-void jobs_settled(struct jobs *j, const char *id, bool end, int rc, const char *why, int64_t now);
+void jobs_written(struct jobs *j, const char *id, bool end, int rc, const char *why, int64_t now);
 /* Pass the tokens of durable jobs to the journal; due at jobs_save_at() (clock_us). */
 void jobs_save(struct jobs *j);
 int64_t jobs_save_at(const struct jobs *j);

@@ -58,7 +58,7 @@ struct saved {
 
 struct durable_op {
 	struct journal_op op; /* must be the first member: the journal points to it */
-	struct jobs *jobs;    /* uses only settled and user, which never change */
+	struct jobs *jobs;    /* uses only written and user, which never change */
 	char id[JOBS_ID_SIZE];
 	uint64_t number;
 	char *key, *owner; /* owned or NULL */
@@ -100,14 +100,14 @@ static void on_sweep_done(struct journal_op *op, int rc, const char *why)
 static void on_accept_done(struct journal_op *op, int rc, const char *why)
 {
 	struct durable_op *o = (struct durable_op *)op;
-	o->jobs->settled(o->jobs->user, o->id, false, rc, why);
+	o->jobs->written(o->jobs->user, o->id, false, rc, why);
 	op_free(o);
 }
 
 static void on_end_done(struct journal_op *op, int rc, const char *why)
 {
 	struct durable_op *o = (struct durable_op *)op;
-	o->jobs->settled(o->jobs->user, o->id, true, rc, why);
+	o->jobs->written(o->jobs->user, o->id, true, rc, why);
 	op_free(o);
 }
 
@@ -115,7 +115,7 @@ static void on_end_held(struct journal_op *op, int rc, const char *why)
 {
 	struct durable_op *o = (struct durable_op *)op;
 	(void)rc;
-	o->jobs->settled(o->jobs->user, o->id, true, -EAGAIN, why);
+	o->jobs->written(o->jobs->user, o->id, true, -EAGAIN, why);
 }
 
 static struct durable_op *op_new(struct jobs *j, const struct job *job,
@@ -300,7 +300,7 @@ void durable_begin(struct job *job, const struct submit *s, int64_t now)
 void durable_accept(struct jobs *j, struct job *job)
 {
 	struct durable_op *o = op_new(j, job, run_accept);
-	job->disk.settling = true;
+	job->disk.pending = true;
 	o->op.done = on_accept_done;
 	o->op.required = false;
 	o->op.need = JOURNAL_JOB;
@@ -320,7 +320,7 @@ void durable_accept(struct jobs *j, struct job *job)
 	op_put(j, o);
 }
 
-void jobs_settled(struct jobs *j, const char *id, bool end, int rc, const char *why, int64_t now)
+void jobs_written(struct jobs *j, const char *id, bool end, int rc, const char *why, int64_t now)
 {
 	struct job *job = jobs_in_memory(j, id);
 	if (!job)
@@ -331,9 +331,9 @@ void jobs_settled(struct jobs *j, const char *id, bool end, int rc, const char *
 			jobs_conclude(j, job, now);
 		return;
 	}
-	if (!job->disk.settling)
+	if (!job->disk.pending)
 		return;
-	job->disk.settling = false;
+	job->disk.pending = false;
 	if (rc) {
 		char text[400];
 		snprintf(text, sizeof text, "durable: %s", why);

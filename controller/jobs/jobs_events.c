@@ -11,7 +11,7 @@ void jobs_accept(struct jobs *j, struct job *job)
 	job->state = JOB_RUNNING;
 	for (struct watch *w = job->watches; w; w = w->next)
 		jobs_publish_accepted(w);
-	/* Tokens may have arrived while it was settling. */
+	/* Tokens may have arrived while it was pending. */
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		job->outputs[i].dirty = true;
 	jobs_publish_deltas(j, job);
@@ -19,7 +19,7 @@ void jobs_accept(struct jobs *j, struct job *job)
 
 static void on_accepted(struct jobs *j, struct job *job)
 {
-	if (job->state != JOB_QUEUED || job->disk.settling)
+	if (job->state != JOB_QUEUED || job->disk.pending)
 		return;
 	if (job->disk.durable)
 		durable_accept(j, job);
@@ -121,7 +121,7 @@ void jobs_on_end(struct jobs *j, struct job *job, const struct engine_event *e, 
 {
 	if (e->times && !job->times.timeline)
 		job->times.timeline = xmemdup(e->times, sizeof *e->times);
-	if (job->disk.settling) {
+	if (job->disk.pending) {
 		/* The job ended before its acceptance is on disk: JOB_ACCEPTED must come first. */
 		job->disk.ended = xmemdup(e, sizeof *e);
 		job->disk.ended->tokens = NULL;

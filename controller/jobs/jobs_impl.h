@@ -53,7 +53,7 @@ struct job_result {
 /* A durable job in the journal: jobs_durable.c. */
 struct job_disk {
 	bool durable;
-	bool settling;         /* accepted by the engine, not on disk yet: JOB_ACCEPTED waits for both */
+	bool pending;          /* accepted by the engine, not on disk yet: JOB_ACCEPTED waits for both */
 	bool resumed;          /* accepted in an earlier run of the controller */
 	bool restarts;         /* a beam search: after a crash it restarts from its prompt */
 	bool recording;        /* ended, and the end is being written to disk: JOB_DONE waits for it */
@@ -64,7 +64,7 @@ struct job_disk {
 	uint8_t body[16];      /* api_digest() of the request, if it has a key */
 	struct buf request;    /* the request's record, until it is on disk */
 	uint32_t *n_saved;     /* [n_outputs] tokens in the journal; SEQ_OVER: all of them, and the end */
-	struct engine_event *ended; /* owned: end event that arrived while settling */
+	struct engine_event *ended; /* owned: end event that arrived while pending */
 };
 
 struct job {
@@ -132,7 +132,7 @@ struct jobs {
 	/* Durable jobs; NULL or 0 without a journal. */
 	struct journal *journal;
 	struct journal_db *reader; /* NULL: the journal's jobs have not been read */
-	void (*settled)(void *user, const char *id, bool end, int rc, const char *why);
+	void (*written)(void *user, const char *id, bool end, int rc, const char *why);
 	struct job **unsaved; /* jobs with tokens not yet in the journal */
 	uint32_t n_unsaved, unsaved_cap;
 	uint32_t n_unsaved_tokens;
@@ -229,7 +229,7 @@ void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t no
 /* Write the end of the job to the journal.  Sets disk.recording unless the disk fails. */
 void durable_end(struct jobs *j, struct job *job, int64_t now);
 void durable_cancel(struct jobs *j, struct job *job);
-/* Delete the row of a job that is refused while settling. */
+/* Delete the row of a job that is refused while pending. */
 void durable_retract(struct jobs *j, struct job *job);
 void durable_sweep(struct jobs *j, int64_t now);
 void durable_forget(struct jobs *j, struct job *job); /* remove the job from jobs->unsaved */

@@ -383,12 +383,12 @@ static int read_all(struct jobs *j, int64_t now, struct why *why)
 }
 
 int jobs_recover(struct jobs *j, struct journal *journal,
-		 void (*settled)(void *user, const char *id, bool end, int rc, const char *why), int64_t now,
+		 void (*written)(void *user, const char *id, bool end, int rc, const char *why), int64_t now,
 		 struct why *why)
 {
 	assert(!j->journal && j->unfinished.n == 0);
 	j->journal = journal;
-	j->settled = settled;
+	j->written = written;
 	int rc = read_all(j, now, why);
 	if (rc != -EAGAIN)
 		return rc;

@@ -14,7 +14,7 @@ struct mailbox {
 	atomic_uint_fast64_t last_listener;
 	atomic_bool ready, draining;
 	atomic_uint n_draining;
-	atomic_int_fast64_t turned_us;
+	atomic_int_fast64_t loop_us;
 	atomic_uint max_context;
 	pthread_mutex_t lock; /* guards first, last, closed and waits */
 	char waits[256];
@@ -35,7 +35,7 @@ struct mailbox *mailbox_new(uint32_t max_context)
 	m->wake = wake;
 	atomic_init(&m->max_context, max_context);
 	atomic_init(&m->n_draining, UINT32_MAX);
-	atomic_init(&m->turned_us, clock_us());
+	atomic_init(&m->loop_us, clock_us());
 	pthread_mutex_init(&m->lock, NULL);
 	return m;
 }
@@ -148,9 +148,9 @@ uint32_t mailbox_max_context(const struct mailbox *m)
 	return atomic_load(&m->max_context);
 }
 
-int64_t mailbox_turned_us(const struct mailbox *m)
+int64_t mailbox_loop_us(const struct mailbox *m)
 {
-	return atomic_load(&m->turned_us);
+	return atomic_load(&m->loop_us);
 }
 
 void mailbox_status(struct mailbox *m, void (*cb)(void *user, const struct engine_status *s), void *user)
@@ -216,7 +216,7 @@ void mailbox_explain(struct mailbox *m, const char *job, const char *owner,
 	mailbox_cmd_free(c);
 }
 
-void mailbox_settled(struct mailbox *m, const char *job, bool end, int rc, const char *why)
+void mailbox_written(struct mailbox *m, const char *job, bool end, int rc, const char *why)
 {
 	struct mailbox_cmd *c = cmd_new(MAILBOX_SETTLED, NULL);
 	c->job = xstrdup(job);
@@ -281,9 +281,9 @@ void mailbox_set_waits(struct mailbox *m, const char *why)
 	pthread_mutex_unlock(&m->lock);
 }
 
-void mailbox_set_turned(struct mailbox *m, int64_t now_us)
+void mailbox_set_loop(struct mailbox *m, int64_t now_us)
 {
-	atomic_store(&m->turned_us, now_us);
+	atomic_store(&m->loop_us, now_us);
 }
 
 void mailbox_set_n_draining(struct mailbox *m, uint32_t n)

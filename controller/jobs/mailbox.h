@@ -34,7 +34,7 @@ bool mailbox_ready(const struct mailbox *m); /* a replica can serve, and new job
 void mailbox_waits(struct mailbox *m, char *out, size_t n);
 bool mailbox_draining(const struct mailbox *m); /* mailbox_drain() was called */
 uint32_t mailbox_max_context(const struct mailbox *m);
-int64_t mailbox_turned_us(const struct mailbox *m); /* clock_us() of the last iteration of the receiver's
+int64_t mailbox_loop_us(const struct mailbox *m); /* clock_us() of the last iteration of the receiver's
 						     * loop */
 
 /* Request the engine's status.  cb borrows it; NULL: the engine does not answer in time, or the service
@@ -70,7 +70,7 @@ void mailbox_explain(struct mailbox *m, const char *job, const char *owner,
 
 /* For jobs_recover(), on the journal's thread: report that the start or the end of a durable job is on disk,
  * or could not be written (rc, why). */
-void mailbox_settled(struct mailbox *m, const char *job, bool end, int rc, const char *why);
+void mailbox_written(struct mailbox *m, const char *job, bool end, int rc, const char *why);
 /* Call fn(user) on the front end's thread, also when the mailbox has been closed: fn uses data of that thread
  * only, and the thread takes commands until no such call can follow. */
 void mailbox_call(struct mailbox *m, void (*fn)(void *user), void *user);
@@ -131,7 +131,7 @@ struct mailbox_cmd *mailbox_take(struct mailbox *m, bool last);
 void mailbox_cmd_free(struct mailbox_cmd *c);
 void mailbox_set_ready(struct mailbox *m, bool ready);
 void mailbox_set_waits(struct mailbox *m, const char *why);
-void mailbox_set_turned(struct mailbox *m, int64_t now_us);
+void mailbox_set_loop(struct mailbox *m, int64_t now_us);
 void mailbox_set_n_draining(struct mailbox *m, uint32_t n);
 void mailbox_set_max_context(struct mailbox *m, uint32_t max_context);
 

@@ -13,12 +13,12 @@
 /* Both loops run several times a second, even when idle. */
 static const int64_t hang_us = 60 * 1000000LL;
 
-const char *engine_load_hangs(const struct engine_load *load, int64_t front_turned_us, int64_t now_us,
+const char *engine_load_hangs(const struct engine_load *load, int64_t front_loop_us, int64_t now_us,
 			      int64_t *us)
 {
-	const int64_t front_us = now_us - front_turned_us;
-	const int64_t turned = load ? (int64_t)atomic_load(&load->turned_us) : 0;
-	const int64_t engine_us = turned ? now_us - turned : 0;
+	const int64_t front_us = now_us - front_loop_us;
+	const int64_t loop = load ? (int64_t)atomic_load(&load->loop_us) : 0;
+	const int64_t engine_us = loop ? now_us - loop : 0;
 	*us = front_us > hang_us ? front_us : engine_us;
 	return front_us > hang_us ? "front" : engine_us > hang_us ? "engine" : NULL;
 }

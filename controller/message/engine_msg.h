@@ -218,13 +218,13 @@ void *engine_msg_recv(void *socket);
 struct engine_load {
 	atomic_uint n_queued;               /* jobs that have not started */
 	atomic_uint_fast64_t queued_tokens; /* tokens of their prompts */
-	atomic_int_fast64_t turned_us;      /* clock_us() of the last iteration of the engine's loop; 0:
+	atomic_int_fast64_t loop_us;        /* clock_us() of the last iteration of the engine's loop; 0:
 					       none yet */
 };
 /* Return the name of the thread that all requests need and that has not run for a minute, and for how long:
- * "front" (front_turned_us: its last iteration) or "engine" (load; NULL: it has not begun).  NULL: both
+ * "front" (front_loop_us: its last iteration) or "engine" (load; NULL: it has not begun).  NULL: both
  * run. */
-const char *engine_load_hangs(const struct engine_load *load, int64_t front_turned_us, int64_t now_us,
+const char *engine_load_hangs(const struct engine_load *load, int64_t front_loop_us, int64_t now_us,
 			      int64_t *us);
 
 /* Summary of the loads in progress. */

@@ -22,7 +22,7 @@ static struct composite_specials specials_of(const struct service *svc)
 }
 
 /* Return true if the tools constrain the outputs. */
-static bool tools_ask(const struct chat_constraint *c)
+static bool has_tool_grammar(const struct chat_constraint *c)
 {
 	const struct tool_request *t = c->tools;
 	return t->forced || t->required || (t->may_call && (t->strict || t->allowed || c->answer));
@@ -48,7 +48,7 @@ static int tools_part(const struct chat_constraint *c, const json_t *answer, str
 					.specials = specials_of(c->svc)};
 	struct why why;
 	*part = NULL;
-	int rc = tools_ask(c) ? tools_grammar(&g, part, &why) : 0;
+	int rc = has_tool_grammar(c) ? tools_grammar(&g, part, &why) : 0;
 	json_decref(callable);
 	if (rc == -EAGAIN)
 		return constraint_request_spent("tools", why.text, p);
@@ -151,7 +151,9 @@ int chat_constraint_make(const struct chat_constraint *c, struct constraint **ou
 	const bool thinks = may_think && c->reasoning != REASONING_NONE && c->reasoning != REASONING_ENDED &&
 			    !c->tools->forced;
 	const bool bounded = thinks && c->thinking_budget >= 0;
-	const char *field = tools_ask(c) ? "tools" : c->answer ? c->answer_field : "thinking_token_budget";
+	const char *field = has_tool_grammar(c) ? "tools"
+			    : c->answer         ? c->answer_field
+						: "thinking_token_budget";
 	const struct reasoning_grammar reasoning = {.place = c->reasoning,
 						    .open = marks->open,
 						    .close = marks->close,

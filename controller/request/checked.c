@@ -10,7 +10,7 @@ enum { CONSTRAINTS_MAX = 256 };
 
 struct known {
 	struct constraint *constraint;
-	uint64_t asked; /* value of checked.turn at the last use */
+	uint64_t asked; /* value of checked.clock at the last use */
 };
 
 struct checked {
@@ -18,7 +18,7 @@ struct checked {
 	size_t max_bytes, bytes; /* total bytes of the constraints' texts */
 	struct known constraints[CONSTRAINTS_MAX];
 	int n_constraints;
-	uint64_t turn;
+	uint64_t clock;
 	char *key; /* key of the breakers; NULL: none yet */
 	size_t key_n;
 	int32_t *ids;
@@ -61,7 +61,7 @@ struct constraint *checked_constraint(struct checked *c, const struct constraint
 	pthread_mutex_lock(&c->lock);
 	struct known *k = find_constraint(c, f);
 	if (k) {
-		k->asked = ++c->turn;
+		k->asked = ++c->clock;
 		same = constraint_ref(k->constraint);
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -88,7 +88,7 @@ void checked_keep_constraint(struct checked *c, struct constraint *f)
 		while (c->n_constraints &&
 		       (c->n_constraints == CONSTRAINTS_MAX || c->bytes + f->n > c->max_bytes))
 			drop_oldest(c);
-		c->constraints[c->n_constraints++] = (struct known){constraint_ref(f), ++c->turn};
+		c->constraints[c->n_constraints++] = (struct known){constraint_ref(f), ++c->clock};
 		c->bytes += f->n;
 	}
 	pthread_mutex_unlock(&c->lock);

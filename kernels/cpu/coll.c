@@ -83,7 +83,7 @@ static int broke(struct coll *c, int rc, const char *fmt, int rank)
 }
 
 /* Mark the group as broken, and wake the other ranks. */
-static void tell_broken(struct coll *c)
+static void report_broken(struct coll *c)
 {
 	atomic_store(&c->head->broken, 1);
 	for (int r = 0; r < c->n_ranks; r++)
@@ -145,7 +145,7 @@ static int wait_for(struct coll *c, int p)
 				c->rc = 0;
 				return 0;
 			}
-			tell_broken(c);
+			report_broken(c);
 			return c->rc;
 		}
 		sleep_on(c, p);
@@ -178,7 +178,7 @@ static int exchange(struct coll *c, uint64_t what)
 			return rc;
 		if (atomic_load(&c->head->ranks[p].what[c->op & 1]) != what) {
 			broke(c, -EPROTO, "rank %d runs another operation than this rank", p);
-			tell_broken(c);
+			report_broken(c);
 			return c->rc;
 		}
 	}
@@ -367,13 +367,13 @@ static void shm_close_coll(struct coll *c)
 {
 	if (!c)
 		return;
-	tell_broken(c);
+	report_broken(c);
 	shm_leave(&c->shm);
 	free(c);
 }
 
 /* No operation takes longer the first time. */
-static void shm_settled(struct coll *c)
+static void shm_warmed_up(struct coll *c)
 {
 	(void)c;
 }
@@ -391,7 +391,7 @@ const struct coll_ops coll_shm_ops = {
 	.join = shm_open_coll,
 	.leave = shm_close_coll,
 	.why = shm_why,
-	.settled = shm_settled,
+	.warmed_up = shm_warmed_up,
 	.sum_rows = shm_sum_rows,
 	.gather_cols = shm_gather_cols,
 	.share_tokens = shm_share_tokens,

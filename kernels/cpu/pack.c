@@ -154,8 +154,8 @@ static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out
 	/* 64 k's at a time, so that the output lines stay in a near cache while they are written. */
 	for (size_t k0 = 0; k0 < k; k0 += 64) {
 		const size_t k1 = k0 + 64 < k ? k0 + 64 : k;
-		cpu_pack_turn(rows + k0 * es, k * es, cols, (int)(k1 - k0), (int)es, out + k0 * stride,
-			      stride);
+		cpu_pack_transpose(rows + k0 * es, k * es, cols, (int)(k1 - k0), (int)es, out + k0 * stride,
+				   stride);
 	}
 	free(tmp);
 }

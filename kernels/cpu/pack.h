@@ -21,7 +21,7 @@ void cpu_pack_codes(const struct cpu_codes *p, const struct codes *c, const stru
 
 /* Transpose n rows of k values of es bytes (4 or 2), row_step bytes apart, to k columns, column_step
  * apart. */
-void cpu_pack_turn(const unsigned char *rows, size_t row_step, int n, int k, int es, unsigned char *out,
-		   size_t column_step);
+void cpu_pack_transpose(const unsigned char *rows, size_t row_step, int n, int k, int es, unsigned char *out,
+			size_t column_step);
 
 #endif

@@ -166,7 +166,7 @@ static inline void four_rows(const int bits, const uint8_t *code, size_t k, unsi
 }
 
 /* Transpose four rows of four words, k bytes apart, to four lines. */
-static inline void turn_words(const uint8_t *code, size_t k, unsigned char *line, size_t step)
+static inline void transpose_words(const uint8_t *code, size_t k, unsigned char *line, size_t step)
 {
 	const words v0 = (words)piece(code, 255), v1 = (words)piece(code + k, 255),
 		    v2 = (words)piece(code + 2 * k, 255), v3 = (words)piece(code + 3 * k, 255);
@@ -188,7 +188,7 @@ static inline void pack_tile(const int bits, const uint8_t *code, size_t k, int 
 		for (int n = 0; n < LANES_N; n += 4) {
 			const uint8_t *from = code + (size_t)n * k + i;
 			if (bits == 8)
-				turn_words(from, k, line + n * 4, step);
+				transpose_words(from, k, line + n * 4, step);
 			else
 				four_rows(bits, from, k, line + n * 4, step);
 		}
@@ -209,7 +209,7 @@ static inline bytes zip_high(bytes a, bytes b)
 }
 
 /* Transpose 16 codes of sixteen rows to columns. */
-static void turn_piece(const uint8_t *code, size_t k, unsigned char *line, size_t step)
+static void transpose_piece(const uint8_t *code, size_t k, unsigned char *line, size_t step)
 {
 	bytes v[LANES_N], to[LANES_N];
 	for (int n = 0; n < LANES_N; n++)
@@ -229,7 +229,7 @@ static void pack_e4m3(const uint8_t *code, size_t k, int len, int rows, unsigned
 {
 	int i = 0;
 	for (; rows == LANES_N && i + PIECE <= len; i += PIECE)
-		turn_piece(code + i, k, line + (size_t)(i / 4) * step, step);
+		transpose_piece(code + i, k, line + (size_t)(i / 4) * step, step);
 	for (; i < len; i++)
 		for (int n = 0; n < rows; n++)
 			line[(size_t)(i / 4) * step + (size_t)(i % 4 * LANES_N + n)] =
@@ -293,7 +293,8 @@ void cpu_pack_codes(const struct cpu_codes *p, const struct codes *c, const stru
 typedef uint16_t shorts __attribute__((vector_size(16)));
 
 /* Transpose 8 rows of 8 values of 2 bytes. */
-static void turn_shorts(const unsigned char *row, size_t row_step, unsigned char *out, size_t column_step)
+static void transpose_shorts(const unsigned char *row, size_t row_step, unsigned char *out,
+			     size_t column_step)
 {
 	shorts v[8], to[8];
 	for (int n = 0; n < 8; n++)
@@ -309,8 +310,8 @@ static void turn_shorts(const unsigned char *row, size_t row_step, unsigned char
 		memcpy(out + (size_t)i * column_step, &v[i], sizeof v[i]);
 }
 
-void cpu_pack_turn(const unsigned char *rows, size_t row_step, int n, int k, int es, unsigned char *out,
-		   size_t column_step)
+void cpu_pack_transpose(const unsigned char *rows, size_t row_step, int n, int k, int es, unsigned char *out,
+			size_t column_step)
 {
 	const int side = es == 2 ? 8 : 4, n_whole = n / side * side, k_whole = k / side * side;
 	const size_t size = (size_t)es;
@@ -319,9 +320,9 @@ void cpu_pack_turn(const unsigned char *rows, size_t row_step, int n, int k, int
 			const unsigned char *from = rows + (size_t)r * row_step + (size_t)i * size;
 			unsigned char *to = out + (size_t)i * column_step + (size_t)r * size;
 			if (es == 2)
-				turn_shorts(from, row_step, to, column_step);
+				transpose_shorts(from, row_step, to, column_step);
 			else
-				turn_words(from, row_step, to, column_step);
+				transpose_words(from, row_step, to, column_step);
 		}
 	for (int r = 0; r < n; r++)
 		for (int i = r < n_whole ? k_whole : 0; i < k; i++)

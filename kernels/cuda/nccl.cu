@@ -83,7 +83,7 @@ struct coll {
 	char *host;
 	int rank, n_ranks;
 	int timeout_ms;
-	int late_ms; /* timeout_ms, or more until nccl_settled() */
+	int late_ms; /* timeout_ms, or more until nccl_warmed_up() */
 	bool (*cancelled)(void *arg);
 	void *cancelled_arg;
 	void (*over)(void *arg); /* NULL once called */
@@ -640,7 +640,7 @@ static int nccl_join(struct coll **out, const struct coll_args *a, struct why *w
 	return 0;
 }
 
-static void nccl_settled(struct coll *c)
+static void nccl_warmed_up(struct coll *c)
 {
 	c->late_ms = c->timeout_ms;
 }
@@ -658,7 +658,7 @@ extern "C" __attribute__((visibility("default"))) const struct coll_ops coll_ncc
 	.join = nccl_join,
 	.leave = nccl_leave,
 	.why = nccl_why,
-	.settled = nccl_settled,
+	.warmed_up = nccl_warmed_up,
 	.sum_rows = nccl_sum_rows,
 	.gather_cols = nccl_gather_cols,
 	.share_tokens = nccl_share_tokens,

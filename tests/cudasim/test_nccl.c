@@ -686,7 +686,7 @@ static void slow_at_first(struct coll *c, struct kt *t, int rank, int n)
 	(void)t, (void)rank, (void)n;
 	cudasim_nccl_slow(1000);
 	CHECK(ops->barrier(c) == 0);
-	ops->settled(c);
+	ops->warmed_up(c);
 	CHECK(ops->barrier(c) == -ECONNRESET && strstr(ops->why(c), "did not arrive"));
 }
 

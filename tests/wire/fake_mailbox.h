@@ -65,7 +65,7 @@ struct fake_job {
 /* Behaviour of all jobs, whatever their users are; NULL: selected by each job's user. */
 static const char *_Atomic fake_all;
 
-static int64_t fake_turned_us; /* when the front end's loop ran last; 0: just now */
+static int64_t fake_loop_us; /* when the front end's loop ran last; 0: just now */
 
 struct mailbox {
 	const struct tokenizer *tokenizer;
@@ -156,10 +156,10 @@ bool mailbox_draining(const struct mailbox *f)
 	return false;
 }
 
-int64_t mailbox_turned_us(const struct mailbox *f)
+int64_t mailbox_loop_us(const struct mailbox *f)
 {
 	(void)f;
-	return fake_turned_us ? fake_turned_us : clock_us();
+	return fake_loop_us ? fake_loop_us : clock_us();
 }
 
 bool mailbox_ready(const struct mailbox *f)

@@ -28,12 +28,12 @@ Test(http, the_process_is_alive_while_its_loops_turn)
 	cr_expect(a.status == 200);
 	answer_fini(&a);
 	expect_error(client_ask(at, "GET", "/readyz", NULL), 503, "not_ready", NULL);
-	atomic_store(&load.turned_us, clock_us() - 90 * 1000000LL);
+	atomic_store(&load.loop_us, clock_us() - 90 * 1000000LL);
 	expect_error(client_ask(at, "GET", "/livez", NULL), 503, "not_alive", NULL);
-	atomic_store(&load.turned_us, clock_us());
-	fake_turned_us = clock_us() - 90 * 1000000LL;
+	atomic_store(&load.loop_us, clock_us());
+	fake_loop_us = clock_us() - 90 * 1000000LL;
 	expect_error(client_ask(at, "GET", "/livez", NULL), 503, "not_alive", NULL);
-	fake_turned_us = 0;
+	fake_loop_us = 0;
 }
 
 /* The server waits until replies are read, but not for the live stream, which never ends. */

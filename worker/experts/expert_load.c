@@ -33,7 +33,7 @@ void expert_load_rows(struct expert_cells *c, uint32_t layer, uint32_t expert, u
 	atomic_store_explicit(at, atomic_load_explicit(at, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-struct expert_cells *expert_load_next(const struct expert_load *l, struct expert_turn *t, uint32_t max,
+struct expert_cells *expert_load_next(const struct expert_load *l, struct expert_cursor *t, uint32_t max,
 				      uint32_t *from, uint32_t *n)
 {
 	struct expert_cells *c = atomic_load_explicit(&l->cells, memory_order_acquire);

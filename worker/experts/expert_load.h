@@ -30,14 +30,14 @@ void expert_load_fini(struct expert_load *l);
 
 /* Position of the thread that sends heartbeats, which reports a range of the cells at a time; zeroed: the
  * start. */
-struct expert_turn {
+struct expert_cursor {
 	uint32_t at; /* the next cell */
 	/* total rows when this round over the cells began, and when the last complete round began */
 	uint64_t since, reached;
 };
 /* Return the cells and the next range to report: n, at most max, starting at `from`.  NULL: there are no
  * cells, or no row was counted since the last round began. */
-struct expert_cells *expert_load_next(const struct expert_load *l, struct expert_turn *t, uint32_t max,
+struct expert_cells *expert_load_next(const struct expert_load *l, struct expert_cursor *t, uint32_t max,
 				      uint32_t *from, uint32_t *n);
 
 /* The experts that rows get: the router's, or, for measurements, random ones: uniform, or the i-th with a

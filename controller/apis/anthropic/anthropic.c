@@ -195,7 +195,7 @@ done:
 
 /* --- models --- */
 
-bool anthropic_asks(const struct exchange *x)
+bool anthropic_client(const struct exchange *x)
 {
 	return x->conn && MHD_lookup_connection_value(x->conn, MHD_HEADER_KIND, "anthropic-version");
 }

@@ -17,7 +17,7 @@ void anthropic_call_count(struct exchange *x, const char *rest);
 void anthropic_error(struct buf *b, const struct http_failure *f);
 
 /* Return true if the request has the header anthropic-version.  From a route's call only. */
-bool anthropic_asks(const struct exchange *x);
+bool anthropic_client(const struct exchange *x);
 /* Append the models, or one model, in Anthropic's shape. */
 void anthropic_put_models(struct buf *b, const struct exchange *x);
 void anthropic_put_model(struct buf *b, const struct exchange *x, const char *name);

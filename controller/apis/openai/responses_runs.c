@@ -34,7 +34,7 @@ struct run {
 	struct run *next, **prev;
 	atomic_uint refs;    /* references of x, and of the operation that stores the end */
 	atomic_bool storing; /* that operation exists */
-	bool settled;        /* guarded by `waiting`: the end has its result, rc and why */
+	bool finished;       /* guarded by `waiting`: the end has its result, rc and why */
 	int rc;
 	char why[256];
 };
@@ -95,7 +95,7 @@ static void run_unref(struct run *r)
 }
 
 /* Set the result of a run's end and call its waiters.  r NULL: call all waiters, and accept no more. */
-static void settle(struct responses *rs, struct run *r, int rc, const char *why)
+static void finish(struct responses *rs, struct run *r, int rc, const char *why)
 {
 	struct waiter *out = NULL;
 	pthread_mutex_lock(&rs->waiting);
@@ -109,8 +109,8 @@ static void settle(struct responses *rs, struct run *r, int rc, const char *why)
 		out = w;
 	}
 	rs->ending = rs->ending || !r;
-	if (r && !r->settled) {
-		r->settled = true;
+	if (r && !r->finished) {
+		r->finished = true;
 		r->rc = rc;
 		snprintf(r->why, sizeof r->why, "%s", rc && why ? why : "");
 	}
@@ -126,14 +126,14 @@ static void settle(struct responses *rs, struct run *r, int rc, const char *why)
 static void await_end(struct responses *rs, struct run *r, responses_done *done, void *user)
 {
 	pthread_mutex_lock(&rs->waiting);
-	const bool settled = r->settled, ending = rs->ending;
-	if (!settled && !ending) {
+	const bool finished = r->finished, ending = rs->ending;
+	if (!finished && !ending) {
 		struct waiter *w = xcalloc(1, sizeof *w);
 		*w = (struct waiter){r, done, user, rs->waiters};
 		rs->waiters = w;
 	}
 	pthread_mutex_unlock(&rs->waiting);
-	if (settled)
+	if (finished)
 		done(user, r->rc, r->why);
 	else if (ending)
 		done(user, -EAGAIN, SERVICE_ENDING);
@@ -147,7 +147,7 @@ void responses_quiesce(struct responses *rs)
 	rs->stopping = true;
 	pthread_mutex_unlock(&rs->lock);
 	/* Waiters could wait for ever on a disk without room. */
-	settle(rs, NULL, -EAGAIN, SERVICE_ENDING);
+	finish(rs, NULL, -EAGAIN, SERVICE_ENDING);
 }
 
 static void on_storing(void *run)
@@ -162,7 +162,7 @@ static void on_stored(void *run, int rc, const char *why)
 	struct run *r = run;
 	if (rc)
 		log_warn("responses", "response not stored response=%s reason=\"%s\"", r->id, why);
-	settle(r->responses, r, rc, why);
+	finish(r->responses, r, rc, why);
 	run_unref(r);
 }
 
@@ -176,7 +176,7 @@ static void on_run_gone(struct exchange *x, void *user)
 		r->next->prev = r->prev;
 	pthread_mutex_unlock(&r->responses->lock);
 	if (!atomic_load(&r->storing))
-		settle(r->responses, r, -EAGAIN, "the response has not ended: try again");
+		finish(r->responses, r, -EAGAIN, "the response has not ended: try again");
 	run_unref(r);
 }
 

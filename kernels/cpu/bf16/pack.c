@@ -121,8 +121,8 @@ void cpu_bf16_pack_floats(const struct cpu_bf16 *b, unsigned char *out, const vo
 			for (int r = 0; r < rows; r++)
 				step_pairs(b, w, dtype, (size_t)(o + r) * (size_t)k + (size_t)k0,
 					   k - k0 < BF16_STEP ? k - k0 : BF16_STEP, pairs[r]);
-			cpu_pack_turn((const unsigned char *)pairs, sizeof pairs[0], rows, BF16_STEP / 2, 4,
-				      out + o / LANES_N * BF16_BRICK, LANES_N * 4);
+			cpu_pack_transpose((const unsigned char *)pairs, sizeof pairs[0], rows, BF16_STEP / 2,
+					   4, out + o / LANES_N * BF16_BRICK, LANES_N * 4);
 		}
 }
 
@@ -149,7 +149,8 @@ void cpu_bf16_pack_values(const struct cpu_bf16 *b, unsigned char *out, const st
 		for (int i = 0; i < some; i++)
 			values_row(b, c, r, o + i, floats, x, rows + (size_t)i * row);
 		for (int k0 = 0; k0 < c->k; k0 += BF16_STEP, brick += (size_t)tiles * BF16_BRICK)
-			cpu_pack_turn(rows + (size_t)k0 * 2, row, some, BF16_STEP / 2, 4, brick, LANES_N * 4);
+			cpu_pack_transpose(rows + (size_t)k0 * 2, row, some, BF16_STEP / 2, 4, brick,
+					   LANES_N * 4);
 	}
 	free(rows);
 	free(x);
@@ -236,8 +237,9 @@ void cpu_bf16_pack_codes(const struct cpu_bf16 *b, unsigned char *out, const str
 					step_words(b, bits,
 						   r->r.code + (size_t)(o + i) * k + (size_t)(k0 + s0),
 						   len - s0 < BF16_STEP ? len - s0 : BF16_STEP, words[i]);
-				cpu_pack_turn((const unsigned char *)words, sizeof words[0], rows, bits, 4,
-					      out + (size_t)(o / LANES_N) * brick_bytes(bits), LANES_N * 4);
+				cpu_pack_transpose((const unsigned char *)words, sizeof words[0], rows, bits,
+						   4, out + (size_t)(o / LANES_N) * brick_bytes(bits),
+						   LANES_N * 4);
 			}
 	}
 }

@@ -99,13 +99,13 @@ Test(agree, the_modes_of_workers_that_serve_stay)
 	struct agree a = {0};
 	const struct bus_hello first = hello("cuda:0", "f32", "int16");
 	struct agree_modes m = join(&a, &first);
-	cr_expect(agree_settle(&a, "auto", &first, &m));
+	cr_expect(agree_decide(&a, "auto", &first, &m));
 	loaded = true;
 	const struct bus_hello late = hello("cuda:1", "bf16", "int8"), other = hello("cpu", "f32", "");
 	m = join(&a, &late);
 	cr_expect_str_eq(m.compute, "f32");
 	cr_expect_str_eq(m.experts, "int16");
-	cr_expect(agree_settle(&a, "auto", &late, &m));
+	cr_expect(agree_decide(&a, "auto", &late, &m));
 	m = join(&a, &other); /* no mode was agreed for its kind */
 	cr_expect_str_eq(m.compute, "f32");
 	cr_expect_str_eq(m.experts, "");
@@ -119,10 +119,10 @@ Test(agree, modes_that_changed_while_a_worker_loaded_do_not_hold)
 	loaded = true;
 	const struct bus_hello second = hello("cuda:0", "f32", "int8");
 	cr_expect_str_eq(join(&a, &second).experts, "int8");
-	cr_expect(!agree_settle(&a, "auto", &first, &m));
+	cr_expect(!agree_decide(&a, "auto", &first, &m));
 	const struct agree_modes again = join(&a, &first);
 	cr_expect_str_eq(again.experts, "int8");
-	cr_expect(agree_settle(&a, "auto", &first, &again));
+	cr_expect(agree_decide(&a, "auto", &first, &again));
 }
 
 Test(agree, a_loaded_model_without_experts_chooses_no_mode_for_them)

@@ -64,7 +64,7 @@ static struct bus_want chunk(uint32_t file, uint64_t offset, uint32_t bytes)
 
 static void ask(uint64_t worker, struct bus_want w)
 {
-	cr_assert(model_server_ask(server, worker, &w));
+	cr_assert(model_server_request(server, worker, &w));
 }
 
 static struct manifest list_of(uint64_t worker)
@@ -157,10 +157,10 @@ Test(model_server, a_worker_that_asks_too_often_is_not_answered)
 	int n = 0;
 	begin();
 	struct manifest m = list_of(1);
-	while (n < 1000 && model_server_ask(server, 1, &w))
+	while (n < 1000 && model_server_request(server, 1, &w))
 		n++;
 	cr_expect_eq(n, MODEL_SERVER_ASKED);
-	cr_expect(model_server_ask(server, 2, &w), "others are");
+	cr_expect(model_server_request(server, 2, &w), "others are");
 	model_server_forget(server, 1);
 	struct buf b = answer_of(2);
 	buf_fini(&b);
@@ -193,7 +193,7 @@ Test(model_server, a_worker_that_does_not_read_is_given_no_more)
 		ask(1, w);
 	ask(2, w);
 	cr_expect_eq(taken_before(2, 1), (8u << 20) / BUS_CHUNK_MAX);
-	cr_expect(!model_server_ask(server, 1, &w), "unread answers count");
+	cr_expect(!model_server_request(server, 1, &w), "unread answers count");
 	/* Releasing one answer lets one more come. */
 	give_back(&unread[0]);
 	ask(3, w);

@@ -33,30 +33,30 @@ static struct {
 		int rc;
 	} v[SENT_MAX];
 	int n, taken;
-} settled = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+} written = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
 
-static inline void on_settled(void *user, const char *id, bool end, int rc, const char *reason)
+static inline void on_written(void *user, const char *id, bool end, int rc, const char *reason)
 {
 	(void)user;
-	pthread_mutex_lock(&settled.lock);
-	snprintf(settled.v[settled.n].id, JOBS_ID_SIZE, "%s", id);
-	snprintf(settled.v[settled.n].why, 256, "%s", reason);
-	settled.v[settled.n].end = end;
-	settled.v[settled.n++].rc = rc;
-	pthread_cond_signal(&settled.more);
-	pthread_mutex_unlock(&settled.lock);
+	pthread_mutex_lock(&written.lock);
+	snprintf(written.v[written.n].id, JOBS_ID_SIZE, "%s", id);
+	snprintf(written.v[written.n].why, 256, "%s", reason);
+	written.v[written.n].end = end;
+	written.v[written.n++].rc = rc;
+	pthread_cond_signal(&written.more);
+	pthread_mutex_unlock(&written.lock);
 }
 
 /* Wait for n more reports of the journal. */
 static inline void settle(int n)
 {
 	for (; n > 0; n--) {
-		pthread_mutex_lock(&settled.lock);
-		while (settled.taken == settled.n)
-			pthread_cond_wait(&settled.more, &settled.lock);
-		int i = settled.taken++;
-		pthread_mutex_unlock(&settled.lock);
-		jobs_settled(jobs, settled.v[i].id, settled.v[i].end, settled.v[i].rc, settled.v[i].why, 10);
+		pthread_mutex_lock(&written.lock);
+		while (written.taken == written.n)
+			pthread_cond_wait(&written.more, &written.lock);
+		int i = written.taken++;
+		pthread_mutex_unlock(&written.lock);
+		jobs_written(jobs, written.v[i].id, written.v[i].end, written.v[i].rc, written.v[i].why, 10);
 		jobs_check(jobs);
 	}
 }
@@ -73,12 +73,12 @@ static inline int open_journal(void)
 static inline int start_service(void)
 {
 	forget_commands();
-	settled.n = settled.taken = 0;
+	written.n = written.taken = 0;
 	int rc = open_journal();
 	if (rc)
 		return rc;
 	jobs = jobs_new(&demo.svc, take_command, NULL);
-	rc = jobs_recover(jobs, journal, on_settled, 0, &why);
+	rc = jobs_recover(jobs, journal, on_written, 0, &why);
 	cr_assert_eq(rc, 0, "%s", why.text);
 	jobs_check(jobs);
 	return 0;

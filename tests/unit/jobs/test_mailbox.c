@@ -89,7 +89,7 @@ static void send_all(void)
 	mailbox_cancel(mailbox, "0123", "alice", on_cancelled, &calls);
 	mailbox_cancel(mailbox, "4567", NULL, NULL, NULL);
 	mailbox_unlisten(mailbox, l.id);
-	mailbox_settled(mailbox, "89ab", true, -5, "the disk");
+	mailbox_written(mailbox, "89ab", true, -5, "the disk");
 	cr_expect_null(s, "taken");
 	cr_expect_null(order, "taken");
 }

@@ -97,7 +97,7 @@ static inline void sample(uint32_t slot, uint64_t plan, uint32_t index, int32_t 
 	int32_t tokens[4] = {-1, -1, -1, -1};
 	tokens[index] = token;
 	guide_expect(g, slot, plan, index);
-	guide_hear(g, plan, tokens, 4);
+	guide_receive(g, plan, tokens, 4);
 }
 
 #endif

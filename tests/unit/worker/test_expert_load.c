@@ -41,7 +41,7 @@ Test(expert_load, cells_of_a_model_before_stay_and_serve_again)
 }
 
 /* Number of cells in the next report, which must start at the expected cell; 0 if there is no report. */
-static uint32_t next(struct expert_turn *t, uint32_t expected_from)
+static uint32_t next(struct expert_cursor *t, uint32_t expected_from)
 {
 	uint32_t from, n;
 	if (!expert_load_next(&load, t, 4, &from, &n))
@@ -52,7 +52,7 @@ static uint32_t next(struct expert_turn *t, uint32_t expected_from)
 
 Test(expert_load, cells_are_reported_in_turns_until_all_rows_are_known)
 {
-	struct expert_turn t = {0};
+	struct expert_cursor t = {0};
 	cr_expect_eq(next(&t, 0), 0, "no model");
 	expert_load_shape(&load, 2, 5);
 	cr_expect_eq(next(&t, 0), 0, "no row");
@@ -66,7 +66,7 @@ Test(expert_load, cells_are_reported_in_turns_until_all_rows_are_known)
 	cr_expect(next(&t, 0) == 4 && next(&t, 4) == 4);
 	expert_load_shape(&load, 1, 6);
 	cr_expect(next(&t, 0) == 4 && next(&t, 4) == 2);
-	t = (struct expert_turn){0};
+	t = (struct expert_cursor){0};
 	cr_expect(next(&t, 0) == 4, "a controller that knows nothing");
 	expert_load_fini(&load);
 }

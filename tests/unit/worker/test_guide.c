@@ -178,13 +178,13 @@ Test(guide, tokens_of_a_plan_under_way_reach_all_copies)
 	cr_assert(guide_waits(g, 1));
 	cr_assert_not(guide_waits(g, 2));
 	may(2, "b");
-	guide_hear(g, 4, later, 1); /* concerns none of these slots */
-	guide_hear(g, 5, tokens, 3);
-	guide_hear(g, 5, later, 1);
+	guide_receive(g, 4, later, 1); /* concerns none of these slots */
+	guide_receive(g, 5, tokens, 3);
+	guide_receive(g, 5, later, 1);
 	cr_assert(guide_waits(g, 0));
 	cr_assert_not(guide_waits(g, 1));
 	may(1, "12");
-	guide_hear(g, 6, later, 1);
+	guide_receive(g, 6, later, 1);
 	may(0, "3");
 }
 
@@ -196,7 +196,7 @@ Test(guide, a_token_is_set_behind_one_that_is_not_known)
 	guide_expect(g, 0, 5, 0);
 	guide_put(g, 0, 2, '1');
 	cr_assert(guide_waits(g, 0));
-	guide_hear(g, 5, tokens, 1);
+	guide_receive(g, 5, tokens, 1);
 	may(0, "x");
 }
 
@@ -208,7 +208,7 @@ Test(guide, a_token_that_is_set_is_not_waited_for)
 	guide_expect(g, 0, 5, 0);
 	guide_put(g, 0, 1, 'b');
 	cr_assert_not(guide_waits(g, 0));
-	guide_hear(g, 5, tokens, 1);
+	guide_receive(g, 5, tokens, 1);
 	may(0, "1");
 }
 
@@ -219,7 +219,7 @@ Test(guide, a_slots_next_sequence_does_not_get_the_tokens_of_the_one_before)
 	set(0, 1, "a");
 	guide_expect(g, 0, 5, 0);
 	set(0, 1, "ab");
-	guide_hear(g, 5, tokens, 1);
+	guide_receive(g, 5, tokens, 1);
 	may(0, "1");
 }
 
