@@ -295,7 +295,7 @@ Test(chat_constraint, a_thought_has_its_budget)
 	cr_expect(strstr(reply.ignored, "thinking_token_budget"), "%s", reply.ignored);
 	submit_free(s);
 	demo.svc.strict = true;
-	refused("\"thinking_token_budget\": 7", "thinking_token_budget", "no thoughts");
+	refused("\"thinking_token_budget\": 7", "thinking_token_budget", "no reasoning");
 }
 
 Test(chat_constraint, what_an_answer_cannot_keep_is_named_by_its_place_in_the_request)
