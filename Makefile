@@ -343,6 +343,7 @@ $(BUILD)/obj/tests/testdata.o $(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DQUERN_ROOT
 TESTS_ALSO_test_inspect             := kernels
 TESTS_ALSO_test_packed              := kernels
 TESTS_ALSO_test_jobs_durable_damage := controller
+TESTS_ALSO_test_metrics             := controller
 TESTS_ALSO_test_model_vocabulary    := controller
 TESTS_ALSO_test_supervisor_lines    := controller
 TESTS_ALSO_place                    := formats/place
