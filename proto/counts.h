@@ -38,6 +38,8 @@ enum {
 	COUNT(uint32_t, n_cached, .map = "blocks", .key = "cached", \
 		.metric = "kv_blocks_cached", .help = "Blocks held only by the prefix cache.") \
 	COUNT(uint32_t, n_held, .map = "blocks", .key = "held") \
+	COUNT(uint32_t, n_retained, .map = "blocks", .key = "retained", \
+		.metric = "kv_blocks_retained", .help = "Cached blocks of preempted requests, evicted after all others.") \
 	COUNT(uint32_t, n_host_blocks, .map = "host_blocks", .key = "total") \
 	COUNT(uint32_t, n_host_free, .map = "host_blocks", .key = "free") \
 	COUNT(uint64_t, prefix_queries, .map = "prefix_cache", .key = "queried_tokens", .live = "prefix_queries", \
@@ -47,6 +49,8 @@ enum {
 	COUNT(uint64_t, n_preempted, .key = "preemptions", .live = "preemptions", .flags = COUNT_TOTAL, \
 		.metric = "num_preemptions_total", .help = "Requests preempted for lack of blocks.") \
 	COUNT(uint64_t, n_swapped_out, .key = "swap_preemptions", .flags = COUNT_TOTAL) \
+	COUNT(uint64_t, recomputed_tokens, .key = "recomputed_tokens", .live = "recomputed_tokens", .flags = COUNT_TOTAL, \
+		.metric = "recomputed_tokens_total", .help = "Tokens computed again after a preemption.") \
 	COUNT(uint64_t, prompt_tokens, .key = "prompt_tokens", .flags = COUNT_TOTAL, .shown = "prompt tokens") \
 	COUNT(uint64_t, generated_tokens, .key = "generated_tokens", .flags = COUNT_TOTAL, .shown = "output tokens") \
 	COUNT(uint64_t, n_steps, .key = "steps", .flags = COUNT_TOTAL, .shown = "steps") \

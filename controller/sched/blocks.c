@@ -15,8 +15,10 @@ struct blocks {
 	uint32_t *refs; /* [n] references */
 	struct contents *contents;
 	enum contents_store store;
-	uint32_t n_cached;
-	/* [n + 1] ring of the cached blocks, least recently used first; [n] is the head. */
+	uint32_t n_cached, n_retained; /* n_cached includes n_retained */
+	uint64_t n_lost;               /* retained blocks evicted so far */
+	/* [n + 2] two rings of the cached blocks, least recently used first: heads [n], and [n + 1] of the
+	 * retained blocks. */
 	struct {
 		uint32_t prev, next;
 	} * lru;
@@ -29,11 +31,14 @@ struct blocks {
 
 static void lru_add(struct blocks *b, uint32_t id)
 {
-	b->lru[id].prev = b->lru[b->n].prev;
-	b->lru[id].next = b->n;
+	const bool retained = contents_retained(b->contents, b->store, id);
+	const uint32_t head = b->n + retained;
+	b->lru[id].prev = b->lru[head].prev;
+	b->lru[id].next = head;
 	b->lru[b->lru[id].prev].next = id;
-	b->lru[b->n].prev = id;
+	b->lru[head].prev = id;
 	b->n_cached++;
+	b->n_retained += retained;
 }
 
 static void lru_remove(struct blocks *b, uint32_t id)
@@ -41,6 +46,7 @@ static void lru_remove(struct blocks *b, uint32_t id)
 	b->lru[b->lru[id].prev].next = b->lru[id].next;
 	b->lru[b->lru[id].next].prev = b->lru[id].prev;
 	b->n_cached--;
+	b->n_retained -= contents_retained(b->contents, b->store, id);
 }
 
 static void set_free(struct blocks *b, uint32_t id)
@@ -49,12 +55,46 @@ static void set_free(struct blocks *b, uint32_t id)
 	b->free[b->n_free++] = id;
 }
 
-/* Make the least recently used cached block free. */
+/* Make the least recently used block that is not retained free; if all cached blocks are, the least recently
+ * used one. */
 static void evict(struct blocks *b)
 {
-	const uint32_t id = b->lru[b->n].next;
+	const bool retained = b->n_cached == b->n_retained;
+	const uint32_t id = b->lru[b->n + retained].next;
+	b->n_lost += retained;
 	lru_remove(b, id);
 	set_free(b, id);
+}
+
+/* A block without references goes to the cache, or becomes free. */
+static void set_unused(struct blocks *b, uint32_t id)
+{
+	if (contents_kept(b->contents, b->store, id))
+		lru_add(b, id);
+	else
+		set_free(b, id);
+}
+
+/* Change how many preempted sequences retain a node.  A cached block of the node changes its ring. */
+static void retain(struct blocks *b, int32_t node, int change)
+{
+	const int32_t id = contents_at(b->contents, node, b->store);
+	const bool cached = id != CONTENTS_NONE && b->refs[id] == 0;
+	if (cached)
+		lru_remove(b, (uint32_t)id);
+	contents_retain(b->contents, node, b->store, change);
+	if (cached)
+		set_unused(b, (uint32_t)id);
+}
+
+void blocks_retain(struct blocks *b, int32_t node)
+{
+	retain(b, node, 1);
+}
+
+void blocks_unretain(struct blocks *b, int32_t node)
+{
+	retain(b, node, -1);
 }
 
 uint32_t blocks_take(struct blocks *b)
@@ -83,12 +123,8 @@ void blocks_unref(struct blocks *b, uint32_t id, struct blocks_later *later)
 		later->ids[later->n++] = id;
 		return;
 	}
-	if (--b->refs[id])
-		return;
-	if (contents_kept(b->contents, b->store, id))
-		lru_add(b, id);
-	else
-		set_free(b, id);
+	if (--b->refs[id] == 0)
+		set_unused(b, id);
 }
 
 struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, struct contents *c,
@@ -101,11 +137,12 @@ struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, struct content
 	b->store = store;
 	b->free = xmalloc(n_blocks * sizeof *b->free);
 	b->refs = xcalloc(n_blocks, sizeof *b->refs);
-	b->lru = xmalloc((n_blocks + 1) * sizeof *b->lru);
+	b->lru = xmalloc(((size_t)n_blocks + 2) * sizeof *b->lru);
 	b->counted = xcalloc(n_blocks, sizeof *b->counted);
 	for (uint32_t i = 0; i < n_blocks; i++)
 		b->free[i] = n_blocks - 1 - i;
-	b->lru[n_blocks].prev = b->lru[n_blocks].next = n_blocks;
+	for (uint32_t head = n_blocks; head < n_blocks + 2; head++)
+		b->lru[head].prev = b->lru[head].next = head;
 	return b;
 }
 
@@ -133,6 +170,16 @@ uint32_t blocks_n_free(const struct blocks *b)
 uint32_t blocks_n_cached(const struct blocks *b)
 {
 	return b->n_cached;
+}
+
+uint32_t blocks_n_retained(const struct blocks *b)
+{
+	return b->n_retained;
+}
+
+uint64_t blocks_n_lost(const struct blocks *b)
+{
+	return b->n_lost;
 }
 
 uint32_t blocks_n_refs(const struct blocks *b, uint32_t id)
@@ -221,7 +268,7 @@ void block_table_reserve(struct block_table *t, uint32_t n)
 
 void blocks_forget(struct blocks *b)
 {
-	while (b->n_cached)
+	while (b->n_cached > b->n_retained)
 		evict(b);
 }
 
@@ -293,10 +340,17 @@ void blocks_check(const struct blocks *b, const struct block_table *const *table
 	for (uint32_t i = 0; i < b->n_free; i++)
 		if (b->refs[b->free[i]] != 0 || has_node(b, b->free[i]))
 			broken("free, but held or with a content", b->free[i], b->refs[b->free[i]], 0);
-	uint32_t n_cached = 0;
-	for (uint32_t id = b->lru[b->n].next; id != b->n; id = b->lru[id].next, n_cached++)
-		if (b->refs[id] != 0 || !has_node(b, id))
-			broken("cached, but held or without content", id, b->refs[id], 0);
+	uint32_t n_cached = 0, n_retained = 0;
+	for (uint32_t head = b->n; head < b->n + 2; head++)
+		for (uint32_t id = b->lru[head].next; id != head; id = b->lru[id].next, n_cached++) {
+			const bool retained = contents_retained(b->contents, b->store, id);
+			n_retained += retained;
+			if (b->refs[id] != 0 || !has_node(b, id) || retained != (head == b->n + 1))
+				broken("cached, but held, without content or in the other ring", id,
+				       b->refs[id], 0);
+		}
+	if (n_retained != b->n_retained)
+		broken("retained", b->n, b->n_retained, n_retained);
 	if (n_cached != b->n_cached || n_held + n_cached + b->n_free != b->n)
 		broken("free + cached + held != total", b->n, n_held + n_cached + b->n_free, b->n);
 	free(refs);

@@ -18,8 +18,8 @@
  * earlier are collected in the plan's struct blocks_later.
  *
  * A pool is a store of contents (contents.h): blocks that hold a node are found by their tokens.  Without
- * references such a block is cached.  When no block is free, cached blocks are allocated, least recently
- * used first.
+ * references such a block is cached.  When no block is free, cached blocks are evicted, least recently used
+ * first, and those that a preempted sequence will continue from (retained) after all others.
  *
  * After every step: free + cached + held == total, and the reference count of a block equals the number of
  * tables and pending releases that name it (blocks_check). */
@@ -57,6 +57,8 @@ void blocks_free(struct blocks *b); /* NULL is fine */
 uint32_t blocks_total(const struct blocks *b);
 uint32_t blocks_n_free(const struct blocks *b); /* available: free or cached */
 uint32_t blocks_n_cached(const struct blocks *b);
+uint32_t blocks_n_retained(const struct blocks *b); /* cached blocks that are retained */
+uint64_t blocks_n_lost(const struct blocks *b);     /* retained blocks evicted so far */
 uint32_t blocks_n_refs(const struct blocks *b, uint32_t id);
 /* Return the number of blocks that hold n_tokens. */
 uint32_t blocks_for(const struct blocks *b, uint32_t n_tokens);
@@ -91,7 +93,11 @@ void blocks_unref(struct blocks *b, uint32_t id, struct blocks_later *later);
 /* Reserve capacity for n blocks, so that growing to n allocates nothing. */
 void block_table_reserve(struct block_table *t, uint32_t n);
 
-/* Make all cached blocks free; their contents are lost. */
+/* A preempted sequence will continue from the node's block, or no longer.  The caller holds the node. */
+void blocks_retain(struct blocks *b, int32_t node);
+void blocks_unretain(struct blocks *b, int32_t node);
+
+/* Make all cached blocks free, except retained ones; their contents are lost. */
 void blocks_forget(struct blocks *b);
 
 /* A survey counts references without changing them.  blocks_count: return how often id has been counted since

@@ -16,8 +16,9 @@ struct node {
 	uint32_t refs; /* copies, children and holds; 0: the node does not exist */
 	uint32_t era;  /* contents.era when its first block was computed */
 	uint32_t bucket;
-	int32_t next;       /* node in the same bucket; of a free node: the next free one */
-	int32_t at[STORES]; /* block of each store that holds it */
+	int32_t next;                /* node in the same bucket; of a free node: the next free one */
+	int32_t at[STORES];          /* block of each store that holds it */
+	uint32_t n_retained[STORES]; /* preempted sequences that will continue from that block */
 };
 
 struct contents {
@@ -50,7 +51,7 @@ struct contents *contents_new(const uint32_t n_blocks[STORES], uint32_t block_si
 	c->cache = cache;
 	c->seed = seed;
 	for (int s = 0; s < STORES; s++)
-		c->n += n_blocks[s];
+		c->n += n_blocks[s] + n_blocks[s] / 8;
 	for (int s = 0; s < STORES; s++)
 		c->node_of[s] = new_list(n_blocks[s]);
 	while (n_buckets < c->n && n_buckets < 1u << 30)
@@ -191,10 +192,38 @@ void contents_lost(struct contents *c, enum contents_store store, uint32_t id)
 	contents_release(c, node);
 }
 
+uint32_t contents_retain(struct contents *c, int32_t node, enum contents_store store, int change)
+{
+	return c->nodes[node].n_retained[store] += (uint32_t)change;
+}
+
+bool contents_retained(const struct contents *c, enum contents_store store, uint32_t id)
+{
+	const int32_t node = c->node_of[store][id];
+	return node != CONTENTS_NONE && c->nodes[node].n_retained[store];
+}
+
+int32_t contents_parent(const struct contents *c, int32_t node)
+{
+	return c->nodes[node].parent;
+}
+
+static bool is_whole(const struct contents *c, int32_t node)
+{
+	return c->tokens[(size_t)node * c->size + c->size - 1] != CONTENTS_NO_TOKEN;
+}
+
+int32_t contents_whole(const struct contents *c, enum contents_store store, uint32_t id)
+{
+	const int32_t node = c->node_of[store][id];
+	return node != CONTENTS_NONE && is_whole(c, node) ? node : CONTENTS_NONE;
+}
+
 bool contents_kept(const struct contents *c, enum contents_store store, uint32_t id)
 {
 	const int32_t node = c->node_of[store][id];
-	return c->cache && node != CONTENTS_NONE && c->nodes[node].era == c->era;
+	return node != CONTENTS_NONE && (c->nodes[node].n_retained[store] ||
+					 (c->cache && c->nodes[node].era == c->era && is_whole(c, node)));
 }
 
 void contents_forget(struct contents *c)

@@ -39,7 +39,7 @@ struct contents_root {
 	uint64_t owner;   /* 0, or a number for each group, so that groups find nothing of each other */
 };
 
-/* n_blocks: blocks of each store; there are as many nodes as blocks.  cache: keep copies that no sequence
+/* n_blocks: blocks of each store; there are an eighth more nodes than blocks.  cache: keep copies that no sequence
  * uses (contents_kept).  seed: seeds the hashes, so that clients cannot choose prompts that collide. */
 struct contents *contents_new(const uint32_t n_blocks[STORES], uint32_t block_size, bool cache,
 			      uint64_t seed);
@@ -71,10 +71,22 @@ void contents_put(struct contents *c, int32_t node, enum contents_store store, u
 /* The block no longer holds its node.  No-op if it has no name. */
 void contents_lost(struct contents *c, enum contents_store store, uint32_t id);
 
-/* Return whether a block that no sequence uses stays cached for its content. */
+/* The content of a block that is not full: its tokens, then this number up to block_size. */
+#define CONTENTS_NO_TOKEN UINT32_MAX
+
+/* Count a preempted sequence that will continue from the node's copy in this store, or one less.  Return how
+ * many there are now.  The caller holds the node. */
+uint32_t contents_retain(struct contents *c, int32_t node, enum contents_store store, int change);
+bool contents_retained(const struct contents *c, enum contents_store store, uint32_t id);
+int32_t contents_parent(const struct contents *c, int32_t node);
+/* Return the node that a block holds if it is a full block, or CONTENTS_NONE. */
+int32_t contents_whole(const struct contents *c, enum contents_store store, uint32_t id);
+
+/* Return whether a block that no sequence uses stays cached for its content: other sequences can find it, or a
+ * preempted sequence will continue from it. */
 bool contents_kept(const struct contents *c, enum contents_store store, uint32_t id);
-/* From now on nothing that was computed before is found from a root, and none of it is kept.  Sequences that
- * hold nodes continue. */
+/* From now on nothing that was computed before is found from a root, and none of it is kept, except what
+ * preempted sequences retain.  Sequences that hold nodes continue. */
 void contents_forget(struct contents *c);
 
 /* Abort with a message if the counts disagree with these holds. */

@@ -195,9 +195,13 @@ void sched_wait(struct sched *s, struct seq *q)
 	enqueue(s, q);
 }
 
-void sched_forget(struct sched *s, struct seq *q, enum contents_store store)
+void sched_forget(struct sched *s, struct seq *q)
 {
+	const enum contents_store store = seq_is_swapped(q) ? STORE_HOST : STORE_DEVICE;
 	s->n_swapped -= seq_is_swapped(q);
+	s->n_leaving -= q->leaving ? q->table.n : 0;
+	q->leaving = false;
+	sched_unretain(s, q);
 	blocks_drop(sched_blocks(s, store), &q->table, sched_later(s, store));
 	sched_name(s, q, 0, CONTENTS_NONE);
 	q->n_computed = q->n_before = 0;
@@ -205,7 +209,7 @@ void sched_forget(struct sched *s, struct seq *q, enum contents_store store)
 
 void sched_recompute(struct sched *s, struct seq *q)
 {
-	sched_forget(s, q, STORE_DEVICE);
+	sched_leave(s, q);
 	sched_exit(s, q);
 }
 
@@ -236,8 +240,10 @@ void sched_publish(struct sched *s, struct seq *q)
 		if (node == CONTENTS_NONE)
 			return;
 		/* If two sequences compute the same tokens at the same time, one block gets the name. */
-		if (contents_at(s->contents, node, STORE_DEVICE) == CONTENTS_NONE)
+		if (contents_at(s->contents, node, STORE_DEVICE) == CONTENTS_NONE) {
+			contents_lost(s->contents, STORE_DEVICE, id); /* of the block when it was not full */
 			contents_put(s->contents, node, STORE_DEVICE, id);
+		}
 		q->node = node;
 	}
 }
@@ -256,6 +262,7 @@ struct sched *sched_new(const struct sched_config *cfg)
 	s->running = xcalloc(cfg->max_seqs, sizeof(struct seq *));
 	s->slots = xcalloc(cfg->max_seqs, sizeof *s->slots);
 	s->drops = xcalloc(cfg->max_seqs, sizeof *s->drops);
+	s->padded = xcalloc(cfg->block_size, sizeof *s->padded);
 	s->all.prev = s->all.next = &s->all;
 	s->next_deadline = INT64_MAX;
 	return s;
@@ -314,6 +321,7 @@ void sched_free(struct sched *s)
 	free(s->running);
 	free(s->slots);
 	free(s->drops);
+	free(s->padded);
 	free(s);
 }
 
@@ -424,12 +432,12 @@ void sched_end(struct sched *s, struct seq *q)
 {
 	if (q->state == SEQ_RUNNING) {
 		release_slot(s, q);
-		sched_forget(s, q, STORE_DEVICE);
+		sched_forget(s, q);
 	} else if (q->state == SEQ_WAITING) {
 		dequeue(s, q);
 		remove_backlog(s, q);
 		s->n_waiting--;
-		sched_forget(s, q, STORE_HOST);
+		sched_forget(s, q);
 	}
 	if (s->refused == q)
 		s->refused = NULL;
@@ -545,6 +553,7 @@ void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uin
 	s->served_us = 0;
 	s->refused = NULL;
 	s->starved = false;
+	s->n_lost = 0;
 	s->n_drops = 0;
 	s->n_slots = s->cfg.max_seqs;
 	for (uint32_t i = 0; i < s->n_slots; i++)
@@ -582,12 +591,17 @@ void sched_lost(struct sched *s)
 	s->n_flight = 0;
 	for (uint32_t i = 0; i < s->n_running; i++)
 		sched_times_phase(s->running[i]->group, PHASE_MOVED, s->now_us);
-	while (s->n_running)
-		sched_recompute(s, s->running[s->n_running - 1]);
-	/* Swapped blocks are lost with the worker. */
+	while (s->n_running) {
+		struct seq *q = s->running[s->n_running - 1];
+		sched_forget(s, q);
+		sched_exit(s, q);
+	}
+	/* Swapped and cached blocks are lost with the worker. */
 	for (struct group *g = s->all.next; g != &s->all; g = g->next)
-		for (uint32_t i = 0; i < g->n_seqs; i++)
-			sched_forget(s, &g->seqs[i], STORE_HOST);
+		for (uint32_t i = 0; i < g->n_seqs; i++) {
+			sched_forget(s, &g->seqs[i]);
+			g->seqs[i].n_reached = 0;
+		}
 	free_dead(s);
 	free_pools(s);
 }
@@ -713,6 +727,7 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 		if (n_held < r->n_held && r->held[n_held] == f->samples[i].slot) {
 			n_held++;
 			sched_held_apply(s, q);
+			sched_left_at(s, q);
 			continue;
 		}
 		bool wanted = q->group->params.logprobs >= 0;
@@ -721,6 +736,7 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 			sched_beam_apply(s, q, r, logprob, now_us, ev);
 		else if (!q->group->beam)
 			apply_token(s, q, r->tokens[i], mu, logprob, now_us, ev);
+		sched_left_at(s, q);
 	}
 	if (f->n_pooled)
 		sched_pool_apply(s, f, r, now_us, ev);
@@ -768,6 +784,7 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 		out->n_cached = blocks_n_cached(s->blocks);
 		out->n_free = blocks_n_free(s->blocks) - out->n_cached;
 		out->n_held = out->n_blocks - out->n_free - out->n_cached;
+		out->n_retained = blocks_n_retained(s->blocks);
 		out->n_host_blocks = blocks_total(s->host);
 		out->n_host_free = blocks_n_free(s->host);
 	}
@@ -791,6 +808,10 @@ static void check_seq(const struct sched *s, const struct seq *q)
 	sched_ensure((q->n_named > 0) == (q->node != CONTENTS_NONE), "the node of the named blocks");
 	sched_ensure(!runs || blocks_missing(s->blocks, &q->table, q->table.n_writable, q->n_computed) == 0,
 		     "a shared block counted as writable");
+	sched_ensure(!q->leaving || (q->state == SEQ_WAITING && q->n_pending && q->table.n),
+		     "leaving without tokens in flight");
+	sched_ensure(!q->n_retained || (q->state == SEQ_WAITING && q->table.n == 0 && q->n_named > 0),
+		     "retained blocks of a sequence that has others");
 	sched_ensure(!q->set_due || (runs && q->group->decided), "a token to set that no plan has");
 	sched_ensure(runs || !q->held, "held, but not running");
 	sched_ensure(!q->queued || q->state == SEQ_WAITING, "queued, but not waiting");
@@ -801,7 +822,7 @@ static void check_seq(const struct sched *s, const struct seq *q)
 
 void sched_check(const struct sched *s)
 {
-	uint32_t n_running = 0, n_waiting = 0, n_swapped = 0, n_suspects = 0, n_held = 0;
+	uint32_t n_running = 0, n_waiting = 0, n_swapped = 0, n_suspects = 0, n_held = 0, n_leaving = 0;
 	uint64_t begun_tokens = 0;
 	size_t n_seqs = 0, n_tables[STORES] = {0}, n_holds = 0;
 	for (struct group *g = s->all.next; g != &s->all; g = g->next)
@@ -819,6 +840,7 @@ void sched_check(const struct sched *s)
 			n_swapped += seq_is_swapped(q);
 			holds[n_holds++] = q->node;
 			n_held += q->held;
+			n_leaving += q->leaving ? q->table.n : 0;
 			begun_tokens += q->backlog;
 			check_seq(s, q);
 			const enum contents_store store = seq_is_swapped(q) ? STORE_HOST : STORE_DEVICE;
@@ -835,6 +857,7 @@ void sched_check(const struct sched *s)
 	sched_ensure(begun_tokens == s->begun_tokens, "the backlog of groups that have begun");
 	sched_ensure(n_suspects == s->n_suspects, "the count of suspects");
 	sched_ensure(n_swapped == s->n_swapped, "the count of swapped sequences");
+	sched_ensure(n_leaving == s->n_leaving, "the count of leaving blocks");
 	sched_ensure(!s->blocks || s->n_slots + s->n_running == s->cfg.max_seqs, "slots");
 	for (int k = 0; s->blocks && k < STORES; k++) {
 		const struct blocks_later *laters[SCHED_AHEAD];

@@ -91,30 +91,58 @@ static uint32_t watermark(const struct sched *s)
 	return n;
 }
 
+/* The positions that q need not compute, and their blocks. */
+struct start {
+	struct seq *holder;  /* a sibling that holds them: the prompt */
+	bool retained;       /* q retains them */
+	uint32_t n;          /* positions */
+	const uint32_t *ids; /* blocks, all full, unless holder or retained is set */
+	int32_t node;        /* node of the last block, unless holder or retained is set */
+};
+
+static struct start find_start(struct sched *s, struct planning *p, struct seq *q)
+{
+	const struct group *g = q->group;
+	const struct contents_root root = sched_root(s, g);
+	const uint32_t size = s->cfg.block_size;
+	/* If the prompt's own rows are needed, as for prompt logprobs, all are computed. */
+	const bool looks = !s->cfg.no_cache && !params_needs_rows(&g->params);
+	const uint32_t max = looks ? (seq_total(q) - 1) / size : 0;
+	struct seq *holder = prompt_holder(q, p->plan->number);
+	struct start st = {.retained = true, .ids = q->table.ids, .n = sched_retained(s, q, q->table.ids)};
+	const uint32_t n = holder ? g->n_prompt
+				  : contents_match(s->contents, &root, q->tokens, max, STORE_DEVICE,
+						   st.n ? NULL : q->table.ids, &st.node) *
+					    size;
+	if (st.n && st.n >= n)
+		return st;
+	if (holder)
+		st.ids = holder->table.ids;
+	else if (st.n)
+		contents_match(s->contents, &root, q->tokens, max, STORE_DEVICE, q->table.ids, &st.node);
+	st.holder = holder;
+	st.retained = false;
+	st.n = n;
+	return st;
+}
+
 /* Return whether there is room for q.  take: take the part of it that need not be computed: the prompt of a
- * sibling, or blocks found by their tokens. */
+ * sibling, the blocks that q retains, or blocks found by their tokens. */
 static bool find_room(struct sched *s, struct planning *p, struct seq *q, bool take)
 {
-	struct group *g = q->group;
-	const uint32_t n_free = blocks_n_free(s->blocks), total = seq_total(q), size = s->cfg.block_size;
+	const uint32_t n_free = sched_available(s, q), total = seq_total(q), size = s->cfg.block_size;
 	if (q == s->refused && n_free <= s->refused_free && s->number - s->refused_number < REFUSED_PLANS)
 		return false;
 	seq_own_tokens(q);
-	block_table_reserve(&q->table, total / size);
-	struct seq *holder = prompt_holder(q, p->plan->number);
-	const uint32_t *ids = holder ? holder->table.ids : q->table.ids;
-	const struct contents_root root = sched_root(s, g);
-	/* If the prompt's own rows are needed, as for prompt logprobs, all are computed. */
-	const bool looks = !s->cfg.no_cache && !params_needs_rows(&g->params);
-	int32_t node;
-	const uint32_t n =
-		holder ? blocks_for(s->blocks, g->n_prompt)
-		       : contents_match(s->contents, &root, q->tokens, looks ? (total - 1) / size : 0,
-					STORE_DEVICE, q->table.ids, &node);
+	block_table_reserve(&q->table, total / size + 1);
+	const struct start st = find_start(s, p, q);
+	const uint32_t n = st.holder ? blocks_for(s->blocks, st.n) : st.n / size;
 	/* Blocks for all its tokens and the next; the last block of a shared prompt will be copied. */
-	uint32_t need = blocks_for(s->blocks, total + 1) + (holder != NULL) + watermark(s);
+	uint32_t need = blocks_for(s->blocks, total + 1) + (st.holder != NULL) + watermark(s);
 	for (uint32_t k = 0; k < n; k++)
-		need -= blocks_n_refs(s->blocks, ids[k]) > 0;
+		need -= blocks_n_refs(s->blocks, st.ids[k]) > 0;
+	if (st.retained && st.n % size && blocks_n_refs(s->blocks, st.ids[n]) == 0)
+		need += sched_copies_last(s, q, st.ids[n]);
 	if (need > n_free) {
 		s->refused_lacks = need - n_free;
 		s->refused = q;
@@ -122,15 +150,23 @@ static bool find_room(struct sched *s, struct planning *p, struct seq *q, bool t
 		s->refused_number = s->number;
 		return false;
 	}
-	if (take && holder) {
-		blocks_share(s->blocks, &q->table, &holder->table, n);
+	if (!take)
+		return true;
+	if (st.retained) {
+		sched_take_retained(s, p, q, st.n);
+		return true;
+	}
+	sched_unretain(s, q);
+	if (st.holder) {
+		blocks_share(s->blocks, &q->table, &st.holder->table, n);
+		sched_name(s, q, 0, CONTENTS_NONE);
 		/* At least one row is computed, to sample a token from. */
-		q->n_computed = g->n_prompt < total ? g->n_prompt : total - 1;
-	} else if (take) {
+		q->n_computed = st.n < total ? st.n : total - 1;
+	} else {
 		for (; q->table.n < n; q->table.n++)
-			blocks_ref(s->blocks, ids[q->table.n]);
-		sched_name(s, q, n, node);
-		q->n_computed = n * size;
+			blocks_ref(s->blocks, st.ids[q->table.n]);
+		sched_name(s, q, n, st.node);
+		q->n_computed = st.n;
 	}
 	return true;
 }
@@ -155,7 +191,7 @@ static uint32_t swapped_need(struct sched *s, const struct group *g)
 
 bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_t *lacks)
 {
-	const uint32_t n_free = blocks_n_free(s->blocks);
+	const uint32_t n_free = sched_available(s, q);
 	const bool swapped = seq_is_swapped(q);
 	const uint32_t need =
 		swapped ? swapped_need(s, q->group) : blocks_for(s->blocks, seq_total(q) + 1) + watermark(s);
@@ -227,7 +263,7 @@ static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 		if (s->n_running || s->n_flight || p->plan->n_runs)
 			return false;
 		for (uint32_t i = 0; i < g->n_seqs; i++)
-			sched_forget(s, &g->seqs[i], STORE_HOST);
+			sched_forget(s, &g->seqs[i]);
 		sched_times_phase(g, PHASE_PREEMPTED, s->now_us);
 		return false;
 	}

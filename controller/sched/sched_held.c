@@ -34,6 +34,8 @@ void sched_held_apply(struct sched *s, struct seq *q)
 	q->n_pending--;
 	if (q->n_computed >= seq_total(q))
 		q->n_computed = seq_total(q) - 1;
+	if (q->n_reached > q->n_computed)
+		q->n_reached = q->n_computed;
 	if (q->n_before > q->n_computed)
 		q->n_before = q->n_computed;
 	q->table.n_writable = 0; /* the row's block may have been published and shared by now */

@@ -4,6 +4,7 @@
  *   sched_plan.c     the next plan: rows of running sequences and of prompts
  *   sched_admit.c    admits waiting sequences: slots and blocks; swapping in
  *   sched_preempt.c  preempts running sequences; swapping
+ *   sched_retain.c   blocks of preempted sequences in the cache
  *   sched_beam.c     beam searches
  *   sched_suspect.c  sequences that were running when a worker died
  *   sched_move.c     groups that move to another scheduler
@@ -31,7 +32,8 @@
  *   planned     a sequence named by the plan being made keeps its slot in this plan ...
  *   entered     ... also if it got its slot or token by this plan; siblings share its blocks in later plans
  *   n_before    a plan copies blocks before its runs: siblings share only what earlier plans compute
- *   later       blocks that a plan in flight may use are freed by its result (struct blocks_later) */
+ *   later       blocks that a plan in flight may use are freed by its result (struct blocks_later)
+ *   leaving     a preempted sequence keeps its blocks until the ids of its tokens in flight are known */
 #ifndef QUERN_CONTROLLER_SCHED_SCHED_IMPL_H
 #define QUERN_CONTROLLER_SCHED_SCHED_IMPL_H
 
@@ -86,6 +88,9 @@ struct sched {
 	uint32_t n_held; /* running sequences that are held */
 	struct queue *queue;
 	uint32_t n_waiting, n_swapped; /* waiting sequences; of these, swapped out */
+	uint32_t n_leaving;            /* blocks of leaving sequences */
+	uint64_t n_lost;               /* blocks_n_lost() at the last sched_trim_retained() */
+	uint32_t *padded;              /* [block_size] tokens of a block that is not full */
 	uint32_t *slots;               /* [n_slots] free slots: a stack */
 	uint32_t n_slots;
 	uint32_t *drops; /* [n_drops] slots to drop in the next plan */
@@ -223,8 +228,8 @@ struct sched_event *sched_add_event(struct sched_events *ev, enum sched_event_ki
 struct contents_root sched_root(const struct sched *s, const struct group *g);
 /* The first n blocks of q have names, the last of them that of this node, which q holds from now on. */
 void sched_name(struct sched *s, struct seq *q, uint32_t n, int32_t node);
-/* Give up the blocks of q, which are in this store, and with them all computed positions. */
-void sched_forget(struct sched *s, struct seq *q, enum contents_store store);
+/* Give up the blocks of q, retained ones as well, and with them all computed positions. */
+void sched_forget(struct sched *s, struct seq *q);
 
 /* Put the sequence into the queue, as waiting. */
 void sched_wait(struct sched *s, struct seq *q);
@@ -239,7 +244,7 @@ void sched_finish(struct sched *s, struct seq *q, enum finish finish, int64_t st
 /* Give a waiting sequence a slot, or take a running sequence's slot away.  The caller handles the blocks. */
 void sched_enter(struct sched *s, struct seq *q);
 void sched_exit(struct sched *s, struct seq *q);
-/* Preempt by recomputation: its blocks are given up, and its tokens are recomputed. */
+/* Preempt without swapping: its blocks are released to the cache (sched_retain.c). */
 void sched_recompute(struct sched *s, struct seq *q);
 /* The group has its first run: from now on all of its waiting sequences are in the queue. */
 void sched_begin(struct sched *s, struct group *g, int64_t now_us);
@@ -279,6 +284,27 @@ bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_
 /* If the next waiting sequence cannot be admitted, preempt the youngest group of the lowest priority, or a
  * group of a user of its priority that is far ahead.  Called before anything else is planned. */
 void sched_preempt_for_next(struct sched *s, struct planning *p);
+
+/* ---- sched_retain.c ---- */
+
+/* Give the blocks of a preempted sequence to the cache, or note that it is leaving. */
+void sched_leave(struct sched *s, struct seq *q);
+/* A result with a token of q is applied.  If q was leaving, and all its tokens are known now, it has left. */
+void sched_left_at(struct sched *s, struct seq *q);
+/* Stop retaining blocks. */
+void sched_unretain(struct sched *s, struct seq *q);
+/* Return the free and cached blocks that q may use, its retained blocks among them.  Without a host pool, a part
+ * of the pool is left to other preempted sequences, unless nothing runs. */
+uint32_t sched_available(const struct sched *s, const struct seq *q);
+/* Find the retained blocks of q that are still cached: ids [q->n_named].  Return the number of positions from
+ * which q can continue; 0: none. */
+uint32_t sched_retained(const struct sched *s, const struct seq *q, uint32_t *ids);
+/* Return whether q continues from a copy of its last block, which is partly filled: others use it as well. */
+bool sched_copies_last(const struct sched *s, const struct seq *q, uint32_t id);
+/* Continue q from the first n positions, found by sched_retained() in the ids of q's table. */
+void sched_take_retained(struct sched *s, struct planning *p, struct seq *q, uint32_t n);
+/* Before a plan: sequences give up the nodes of blocks that were evicted, if there are many. */
+void sched_trim_retained(struct sched *s);
 
 /* ---- sched_suspect.c ---- */
 

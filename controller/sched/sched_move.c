@@ -15,8 +15,8 @@ void sched_adopt(struct sched *s, struct group **gp)
 static void seq_forget(struct sched *s, struct seq *q)
 {
 	assert(q->state != SEQ_RUNNING && q->n_pending == 0);
-	sched_forget(s, q, STORE_HOST);
-	q->planned = q->entered = 0;
+	sched_forget(s, q);
+	q->planned = q->entered = q->n_reached = 0;
 }
 
 struct group *sched_detach(struct sched *s, struct group *g)

@@ -60,6 +60,9 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 		s->counts.prompt_tokens += rows;
 	if (g->phase != PHASE_DECODE)
 		sched_times_rows(q, rows);
+	if (q->n_computed < q->n_reached)
+		s->counts.recomputed_tokens +=
+			rows < q->n_reached - q->n_computed ? rows : q->n_reached - q->n_computed;
 	q->n_before = q->n_computed;
 	q->n_computed += rows;
 	q->planned = plan->number;
@@ -322,6 +325,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	assert(f->later[STORE_DEVICE].n == 0 && f->later[STORE_HOST].n == 0);
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;
+	sched_trim_retained(s);
 	sched_preempt_for_next(s, &p);
 	sched_beam_plan(s, out);
 	p.prompt_budget = prompt_rows(s, 0);

@@ -16,7 +16,7 @@ enum {
 /* Return the block of the other store with the content of a block, or CONTENTS_NONE. */
 static int32_t copy_of(const struct sched *s, enum contents_store from, uint32_t id)
 {
-	const int32_t node = contents_node(s->contents, from, id);
+	const int32_t node = contents_whole(s->contents, from, id);
 	return node == CONTENTS_NONE ? node : contents_at(s->contents, node, OTHER(from));
 }
 
@@ -24,14 +24,14 @@ bool sched_swap_takes(const struct sched *s, enum contents_store from, uint32_t 
 {
 	const int32_t copy = copy_of(s, from, id);
 	if (copy == CONTENTS_NONE)
-		return count == 1 || contents_node(s->contents, from, id) == CONTENTS_NONE;
+		return count == 1 || contents_whole(s->contents, from, id) == CONTENTS_NONE;
 	return count == 1 && blocks_n_refs(sched_blocks(s, OTHER(from)), (uint32_t)copy) == 0;
 }
 
 void sched_swap_block(struct sched *s, struct planning *p, enum contents_store from, uint32_t *id)
 {
 	struct blocks *to = sched_blocks(s, OTHER(from));
-	const int32_t node = contents_node(s->contents, from, *id), copy = copy_of(s, from, *id);
+	const int32_t node = contents_whole(s->contents, from, *id), copy = copy_of(s, from, *id);
 	const struct plan_pair pair = {*id, copy == CONTENTS_NONE ? blocks_take(to) : (uint32_t)copy};
 	*id = pair.to;
 	if (copy == CONTENTS_NONE)
@@ -82,7 +82,7 @@ static struct costs costs_of(struct sched *s, const struct group *g)
 			const bool takes = sched_swap_takes(s, STORE_DEVICE, id, count);
 			c.n_host += takes;
 			c.n_copies += takes && copy_of(s, STORE_DEVICE, id) == CONTENTS_NONE;
-			if (contents_node(s->contents, STORE_DEVICE, id) != CONTENTS_NONE &&
+			if (contents_whole(s->contents, STORE_DEVICE, id) != CONTENTS_NONE &&
 			    count < blocks_n_refs(s->blocks, id))
 				continue;
 			c.n_copies++;
@@ -159,7 +159,7 @@ static bool preempt_for(struct sched *s, struct planning *p, const struct seq *q
 
 static uint32_t n_later(const struct sched *s, const struct planning *p)
 {
-	uint32_t n = p->flight->later[STORE_DEVICE].n;
+	uint32_t n = p->flight->later[STORE_DEVICE].n + s->n_leaving;
 	for (uint32_t i = 0; i < s->n_flight; i++)
 		n += s->flight[(s->first_flight + i) % SCHED_AHEAD].later[STORE_DEVICE].n;
 	return n;
@@ -167,18 +167,21 @@ static uint32_t n_later(const struct sched *s, const struct planning *p)
 
 bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t rows)
 {
-	uint32_t end = q->n_computed + rows;
-	uint32_t missing = blocks_missing(s->blocks, &q->table, end, q->n_computed);
-	while (missing > blocks_n_free(s->blocks)) {
+	const uint32_t end = q->n_computed + rows;
+	const bool admitted = q->entered == p->plan->number; /* find_room() has found room */
+	for (;;) {
+		const uint32_t missing = blocks_missing(s->blocks, &q->table, end, q->n_computed);
+		const uint32_t n_free = admitted ? blocks_n_free(s->blocks) : sched_available(s, q);
+		if (missing <= n_free)
+			return true;
 		/* Blocks that results in flight will free may be enough. */
-		if (missing <= blocks_n_free(s->blocks) + n_later(s, p))
+		if (missing <= n_free + n_later(s, p))
 			return false;
+		/* The first sequence always goes on. */
 		if (!preempt_for(s, p, q))
-			return false;
+			return q == s->running[0] && missing <= blocks_n_free(s->blocks);
 		p->blocked = true; /* the freed blocks are for running sequences */
-		missing = blocks_missing(s->blocks, &q->table, end, q->n_computed);
 	}
-	return true;
 }
 
 /* ---- for the next waiting sequence ---- */

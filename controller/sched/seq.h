@@ -8,7 +8,10 @@
  *               the worker died              (all but max_tokens end a waiting sequence, too)
  *
  *   WAITING with blocks is "swapped": they are host blocks, and the whole group is swapped in again, with its
- *   K and V.  WAITING without blocks: its tokens are recomputed.
+ *   K and V.  WAITING without blocks: its tokens are recomputed, except those in blocks that it retains: they
+ *   are still cached when it is admitted again, unless running sequences needed them.
+ *   LEAVING, for a moment: preempted while plans in flight choose its tokens.  Its blocks can be retained when
+ *   the ids of these tokens are known.
  *
  *   A beam search has a sequence for each place: IDLE until a hypothesis forks into it (then WAITING, or
  *   RUNNING at once in a copy of its parent's slot), and IDLE again when that hypothesis dies.
@@ -53,13 +56,19 @@ struct seq {
 	uint64_t planned;    /* number of the last plan with a run of this sequence */
 	uint64_t entered;    /* number of the plan that gave it its slot, or set its token in that slot */
 	uint32_t n_entered;  /* n_tokens at that time */
-	struct block_table table; /* of device blocks while running, of host blocks while swapped */
-	uint32_t n_named;         /* its first blocks, whose contents have a node */
-	int32_t node;             /* node of the last of these, held; n_named is 0: CONTENTS_NONE */
-	bool queued;              /* is in the queue */
-	bool held;                /* running; its last run sat out because its mask is not ready */
-	bool set_due;             /* beam search: its last token is chosen but not set in its slot */
-	uint32_t slot;            /* slot on the worker, while running */
+	struct block_table
+		table;    /* of device blocks while running or leaving, of host blocks while swapped */
+	uint32_t n_named; /* its first blocks, whose contents have a node */
+	int32_t node;     /* node of the last of these, held; n_named is 0: CONTENTS_NONE */
+	/* While waiting: positions whose blocks it retains, 0: none.  `node` is then the last of these blocks,
+	 * which may be partly filled, and n_named the number of all. */
+	uint32_t n_retained;
+	uint32_t n_reached; /* n_computed when it was preempted; rows before it are recomputed */
+	bool leaving;       /* preempted; has device blocks until its tokens in flight are known */
+	bool queued;        /* is in the queue */
+	bool held;          /* running; its last run sat out because its mask is not ready */
+	bool set_due;       /* beam search: its last token is chosen but not set in its slot */
+	uint32_t slot;      /* slot on the worker, while running */
 	uint32_t n_preempted;
 	uint32_t backlog; /* while waiting: tokens to recompute, counted in sched_stats.begun_tokens */
 	/* Workers lost in a row while this sequence was in flight at the same place, positions
@@ -137,7 +146,7 @@ static inline bool seq_decodes(const struct seq *s)
 /* Return whether the sequence is swapped out. */
 static inline bool seq_is_swapped(const struct seq *s)
 {
-	return s->state == SEQ_WAITING && s->table.n > 0;
+	return s->state == SEQ_WAITING && s->table.n > 0 && !s->leaving;
 }
 
 /* Return the number of known output tokens. */

@@ -248,6 +248,54 @@ Test(prefix, eviction_takes_the_least_recently_used_from_its_end)
 	close_cached(&p);
 }
 
+Test(prefix, retained_blocks_are_evicted_after_all_others)
+{
+	struct cached p = open_cached(4);
+	struct blocks *b = p.b;
+	struct block_table one = {0}, two = {0}, three = {0};
+	uint32_t a[32], c[32], d[64];
+	fill(a, 32, 0);
+	fill(c, 32, 1000);
+	fill(d, 64, 2000);
+	compute(&p, &one, a, 32, 0);
+	compute(&p, &two, c, 32, 0);
+	const int32_t nodes[] = {contents_node(p.c, STORE_DEVICE, one.ids[0]),
+				 contents_node(p.c, STORE_DEVICE, one.ids[1])};
+	for (int i = 0; i < 2; i++)
+		contents_hold(p.c, nodes[i]);
+	blocks_retain(b, nodes[1]);
+	blocks_drop(b, &one, NULL);
+	blocks_retain(b, nodes[0]); /* in the cache already */
+	blocks_drop(b, &two, NULL);
+	cr_expect_eq(blocks_n_retained(b), 2);
+	cr_expect_eq(blocks_n_cached(b), 4);
+	compute(&p, &three, d, 32, 0);
+	cr_expect_eq(hits(&p, c, 2, 0), 0, "though used more recently");
+	cr_expect_eq(hits(&p, a, 2, 0), 2);
+	cr_expect_eq(blocks_n_lost(b), 0);
+	contents_forget(p.c);
+	blocks_forget(b);
+	cr_expect_eq(blocks_n_retained(b), 2, "not forgotten");
+	compute(&p, &two, c, 16, 0);
+	cr_expect_eq(contents_at(p.c, nodes[1], STORE_DEVICE), CONTENTS_NONE,
+		     "the end of the chain goes first");
+	cr_expect_neq(contents_at(p.c, nodes[0], STORE_DEVICE), CONTENTS_NONE);
+	cr_expect_eq(blocks_n_lost(b), 1);
+	for (int i = 0; i < 2; i++) {
+		blocks_unretain(b, nodes[i]);
+		contents_release(p.c, nodes[i]);
+	}
+	cr_expect_eq(blocks_n_cached(b), 0, "what is forgotten is not kept");
+	const struct block_table *tables[] = {&two, &three};
+	blocks_check(b, tables, 2, NULL, 0);
+	blocks_drop(b, &two, NULL);
+	blocks_drop(b, &three, NULL);
+	block_table_fini(&one);
+	block_table_fini(&two);
+	block_table_fini(&three);
+	close_cached(&p);
+}
+
 Test(prefix, tokens_computed_twice_at_a_time_are_indexed_once)
 {
 	struct cached p = open_cached(8);

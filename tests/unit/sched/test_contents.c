@@ -149,7 +149,7 @@ Test(contents, a_held_node_stays_with_all_before_it)
 	contents_free(c);
 }
 
-/* There are as many nodes as blocks.  More are refused, until one of them goes. */
+/* There are as many nodes as blocks, and an eighth more.  More are refused, until one of them goes. */
 Test(contents, nodes_are_limited)
 {
 	struct contents *c = open_contents(2, 1);
@@ -164,6 +164,26 @@ Test(contents, nodes_are_limited)
 	contents_check(c, holds, 3);
 	contents_release(c, holds[2]);
 	cr_expect_neq(add(c, holds[1], 3), NONE);
+	contents_free(c);
+}
+
+/* The block is kept for the sequence that retains it: other sequences cannot find it. */
+Test(contents, a_block_that_is_not_full_is_kept_only_while_it_is_retained)
+{
+	struct contents *c = open_contents(8, 0);
+	uint32_t tokens[SIZE];
+	memcpy(tokens, content(1), sizeof tokens);
+	tokens[SIZE - 1] = CONTENTS_NO_TOKEN;
+	const int32_t node = contents_add(c, &plain_root, NONE, tokens);
+	contents_put(c, node, STORE_DEVICE, 3);
+	cr_expect_not(contents_kept(c, STORE_DEVICE, 3));
+	cr_expect_eq(contents_whole(c, STORE_DEVICE, 3), NONE);
+	cr_expect_eq(contents_retain(c, node, STORE_DEVICE, 1), 1);
+	cr_expect(contents_kept(c, STORE_DEVICE, 3));
+	contents_forget(c);
+	cr_expect(contents_kept(c, STORE_DEVICE, 3));
+	cr_expect_eq(contents_retain(c, node, STORE_DEVICE, -1), 0);
+	cr_expect_not(contents_kept(c, STORE_DEVICE, 3));
 	contents_free(c);
 }
 
