@@ -124,6 +124,7 @@ DRIVER_FN void *driver_rank_main(void *arg)
 				    .isa = r->isa,
 				    .load = &r->load,
 				    .no_graphs = driver_no_graphs || r->no_graphs,
+				    .two_pools = true,
 				    .memory_fraction = r->memory_fraction};
 	const struct step_group g = {
 		.mine = r->mine, .timeout_ms = DRIVER_LATE_MS, .notify_us = driver_notify_us};
@@ -185,7 +186,8 @@ DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const 
 			      .hot = driver_hot,
 			      .stream_above_rows = driver_send_above,
 			      .experts = &driver_experts,
-			      .no_graphs = driver_no_graphs};
+			      .no_graphs = driver_no_graphs,
+			      .two_pools = true};
 	char path[64];
 	memset(d, 0, sizeof *d);
 	if (driver_experts_compute)

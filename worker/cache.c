@@ -60,17 +60,6 @@ static struct room room_of(const struct cache *c, const struct cache_args *a, co
 	return r;
 }
 
-/* Return the blocks that fit besides the host pool, on a device that shares the host's memory. */
-static int64_t blocks_besides_host_pool(const struct cache *c, const struct cache_args *a, int64_t bytes)
-{
-	if (bytes < 0)
-		return 0;
-	if (a->swap_bytes)
-		return (bytes - (int64_t)a->swap_bytes) / c->block_bytes;
-	int64_t swap = host_bytes() / HOST_SHARE;
-	return (bytes - at_most(swap, bytes / 2)) / c->block_bytes;
-}
-
 static int too_few(const struct cache *c, const struct kern_info *info, const struct room *r, int64_t blocks,
 		   int64_t least, struct why *why)
 {
@@ -91,6 +80,13 @@ static int64_t per_seq(const struct cache_args *a)
 	return (a->max_context + a->block_size - 1) / a->block_size;
 }
 
+bool cache_is_one_pool(const struct cache_args *a)
+{
+	struct kern_info info;
+	a->ops->info(a->dev, &info);
+	return !info.steps_take_memory && !a->two_pools;
+}
+
 bool cache_sized_last(const struct cache_args *a)
 {
 	struct kern_info info;
@@ -104,10 +100,16 @@ static int size_rest(struct cache *c, const struct cache_args *a, const struct k
 {
 	const struct room r = room_of(c, a, info);
 	const int64_t least = at_most(per_seq(a), LEAST_BLOCKS);
-	*blocks =
-		info->steps_take_memory ? r.bytes / c->block_bytes : blocks_besides_host_pool(c, a, r.bytes);
-	*blocks = *blocks > 0 ? *blocks : 0;
+	*blocks = r.bytes > 0 ? r.bytes / c->block_bytes : 0;
 	return *blocks < least ? too_few(c, info, &r, *blocks, least, why) : 0;
+}
+
+/* Return the bytes that swap_bytes adds to a CPU's pool of this many bytes. */
+static int64_t swap_part(const struct cache_args *a, const struct kern_info *info, int64_t bytes)
+{
+	if (a->two_pools || (a->kv_bytes && !a->swap_bytes))
+		return 0;
+	return a->swap_bytes ? (int64_t)a->swap_bytes : at_most(bytes, info->bytes_total / HOST_SHARE);
 }
 
 /* Return the bytes of a CPU's pool if none are given.  The pool follows from the machine's memory, so that
@@ -122,17 +124,23 @@ static int64_t cpu_pool(const struct cache *c, const struct cache_args *a, const
 		bytes = left;
 	const int64_t full = per_seq(a) * c->block_bytes,
 		      step = CONTEXT_STEP / a->block_size * c->block_bytes;
+	bytes = at_most(bytes, DEFAULT_SEQS * full);
+	bytes += swap_part(a, info, bytes);
 	if (bytes > step && bytes < full)
 		bytes -= bytes % step;
-	return at_most(bytes, DEFAULT_SEQS * full);
+	return bytes;
 }
 
 /* Compute the device's blocks: the number requested, or the CPU's rule of thumb. */
 static int size_first(const struct cache *c, const struct cache_args *a, const struct kern_info *info,
 		      int64_t *blocks, struct why *why)
 {
-	const int64_t bytes = a->kv_bytes ? (int64_t)a->kv_bytes : cpu_pool(c, a, info);
-	if (a->kv_bytes && bytes > info->bytes_total - a->weights_bytes)
+	int64_t bytes = (int64_t)a->kv_bytes;
+	if (!a->kv_bytes)
+		bytes = cpu_pool(c, a, info);
+	else if (cache_is_one_pool(a))
+		bytes += swap_part(a, info, bytes);
+	if ((a->kv_bytes || a->swap_bytes) && bytes > info->bytes_total - a->weights_bytes)
 		return err_why(
 			why, -ENOMEM,
 			"a KV pool of %lld bytes and weights of %lld exceed the %lld bytes of the device",
@@ -149,6 +157,8 @@ static int size_host(struct cache *c, const struct cache_args *a, const struct k
 		     int64_t blocks, struct why *why)
 {
 	const int64_t host = host_bytes();
+	if (cache_is_one_pool(a))
+		return 0;
 	int64_t n = (int64_t)a->swap_bytes / c->block_bytes;
 	if (a->swap_bytes && n * c->block_bytes > host)
 		return err_why(why, -ENOMEM,

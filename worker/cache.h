@@ -24,15 +24,19 @@ struct cache {
 	uint64_t link_bps;   /* bytes per second between the pools, measured at start-up; 0: no host pool */
 };
 
-/* The sizes of the pools: kv_bytes on the device, swap_bytes on the host.
+/* The sizes of the pools: kv_bytes on the device, swap_bytes on the host.  On a CPU both are one pool, of
+ * kv_bytes + swap_bytes: swapping would copy from host memory to host memory.
  *
  * kv_bytes 0: `fraction` of the device's memory, less all that this worker has allocated there; at most the
- * free memory, less a margin for drivers that allocate late.  On the CPU the host pool is in the same
- * memory and is subtracted, too.  Without a fraction, the pool on the CPU is a quarter of the machine's
- * memory.  It is halved until it is at most a third of the memory left by the weights, in steps of 1,024
- * tokens if it holds less than max_context.  It holds at most 16 sequences of max_context. swap_bytes 0: as
- * many bytes as the device pool, at most a sixteenth of this machine's memory, and at most 8 GiB if the
- * pool must be pinned. */
+ * free memory, less a margin for drivers that allocate late.  swap_bytes is within the fraction on a CPU.
+ *
+ * On a CPU without a fraction, kv_bytes 0 is a quarter of the machine's memory, halved until it is at most a
+ * third of the memory left by the weights; at most 16 sequences of max_context.  swap_bytes 0 adds as much,
+ * at most a sixteenth of the memory, unless kv_bytes is given.  If the pool holds less than max_context, it
+ * is a multiple of 1,024 tokens.
+ *
+ * On a GPU, swap_bytes 0 is as much as the device pool, at most a sixteenth of this machine's memory, and at
+ * most 8 GiB, since the host pool is pinned. */
 struct cache_args {
 	const struct kern_ops *ops; /* borrowed */
 	struct kern_dev *dev;
@@ -42,7 +46,11 @@ struct cache_args {
 	int64_t weights_bytes; /* weights that are not on the device yet */
 	uint64_t kv_bytes, swap_bytes;
 	double fraction; /* 0: 0.9 of a GPU */
+	bool two_pools;  /* a CPU has a host pool as well, for tests of swaps */
 };
+
+/* True if all blocks are in one pool: the device's memory is the host's. */
+bool cache_is_one_pool(const struct cache_args *a);
 
 /* True if the size can be computed only after everything else is on the device and each kind of step has
  * run. */

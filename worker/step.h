@@ -50,8 +50,9 @@ struct step_args {
 	/* For load->fast with host experts: stream them to the device for steps of more rows than this; 0:
 	 * than prefetch_crossover(); -1: never. */
 	int stream_above_rows;
-	bool no_graphs;                                 /* run every step operation by operation */
-	struct tune_source tune;                        /* for load->fast: source of its crossovers */
+	bool no_graphs;          /* run every step operation by operation */
+	bool two_pools;          /* a CPU has a host pool as well, for tests of swaps (cache.h) */
+	struct tune_source tune; /* for load->fast: source of its crossovers */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
 	struct loading *loading;    /* progress, written during the load; or NULL */

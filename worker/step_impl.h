@@ -48,6 +48,7 @@ struct step {
 	struct sampler *sampler;
 	struct graphs *graphs;   /* NULL: steps run operation by operation; in a group: made for that group */
 	bool no_graphs;          /* see step_args */
+	bool two_pools;          /* see step_args */
 	struct pending *pending; /* plans begun and not ended; NULL until the state is open */
 	/* true: finished plans are reported by fd; false if plans are done when they are begun */
 	bool notified;

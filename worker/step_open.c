@@ -191,6 +191,7 @@ static struct cache_args cache_args_of(const struct step *s, int64_t weights_byt
 		.kv_bytes = s->load.kv_bytes,
 		.swap_bytes = s->load.swap_bytes,
 		.fraction = s->memory_fraction,
+		.two_pools = s->two_pools,
 	};
 }
 
@@ -202,6 +203,10 @@ static int size_cache(struct step *s, const struct cache_args *ca, struct why *w
 		return rc;
 	s->lim.n_blocks = (uint32_t)s->cache.n_blocks;
 	s->lim.n_host_blocks = (uint32_t)s->cache.n_host_blocks;
+	if (cache_is_one_pool(ca))
+		log_info("cache", "one pool blocks=%u bytes=%lld swap_bytes=%llu copies=none",
+			 s->lim.n_blocks, (long long)(s->cache.block_bytes * s->cache.n_blocks),
+			 (unsigned long long)s->load.swap_bytes);
 	uint64_t holds = (uint64_t)s->lim.n_blocks * s->block_size;
 	if (!s->load.max_context && holds < s->lim.max_context)
 		s->lim.max_context = (uint32_t)holds;
@@ -483,6 +488,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	s->load = *a->load;
 	s->memory_fraction = a->memory_fraction;
 	s->no_graphs = a->no_graphs;
+	s->two_pools = a->two_pools;
 	s->loading = a->loading;
 	s->trace = a->trace;
 	if (a->guide)

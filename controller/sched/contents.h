@@ -39,8 +39,9 @@ struct contents_root {
 	uint64_t owner;   /* 0, or a number for each group, so that groups find nothing of each other */
 };
 
-/* n_blocks: blocks of each store; there are an eighth more nodes than blocks.  cache: keep copies that no sequence
- * uses (contents_kept).  seed: seeds the hashes, so that clients cannot choose prompts that collide. */
+/* n_blocks: blocks of each store; there are an eighth more nodes than blocks.  cache: keep copies that no
+ * sequence uses (contents_kept).  seed: seeds the hashes, so that clients cannot choose prompts that
+ * collide. */
 struct contents *contents_new(const uint32_t n_blocks[STORES], uint32_t block_size, bool cache,
 			      uint64_t seed);
 void contents_free(struct contents *c); /* NULL is fine */
@@ -82,8 +83,8 @@ int32_t contents_parent(const struct contents *c, int32_t node);
 /* Return the node that a block holds if it is a full block, or CONTENTS_NONE. */
 int32_t contents_whole(const struct contents *c, enum contents_store store, uint32_t id);
 
-/* Return whether a block that no sequence uses stays cached for its content: other sequences can find it, or a
- * preempted sequence will continue from it. */
+/* Return whether a block that no sequence uses stays cached for its content: other sequences can find it, or
+ * a preempted sequence will continue from it. */
 bool contents_kept(const struct contents *c, enum contents_store store, uint32_t id);
 /* From now on nothing that was computed before is found from a root, and none of it is kept, except what
  * preempted sequences retain.  Sequences that hold nodes continue. */

@@ -293,8 +293,8 @@ void sched_leave(struct sched *s, struct seq *q);
 void sched_left_at(struct sched *s, struct seq *q);
 /* Stop retaining blocks. */
 void sched_unretain(struct sched *s, struct seq *q);
-/* Return the free and cached blocks that q may use, its retained blocks among them.  Without a host pool, a part
- * of the pool is left to other preempted sequences, unless nothing runs. */
+/* Return the free and cached blocks that q may use, its retained blocks among them.  Without a host pool, a
+ * part of the pool is left to other preempted sequences, unless nothing runs. */
 uint32_t sched_available(const struct sched *s, const struct seq *q);
 /* Find the retained blocks of q that are still cached: ids [q->n_named].  Return the number of positions from
  * which q can continue; 0: none. */

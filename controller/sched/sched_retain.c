@@ -12,10 +12,10 @@
 
 #include <string.h>
 
-/* Evicted blocks, as a part of the pool, whose nodes are not given up yet (contents_new() has room for them). */
+/* Evicted blocks, as a part of the pool, whose nodes are kept for now: contents_new() has room for them. */
 enum { TRIM_SHARE = 8 };
-/* Retained blocks that running sequences leave alone, as a part of the pool.  In the simulation, with a fourth,
- * preempted sequences recompute less than with two pools of the same memory in all. */
+/* Retained blocks that running sequences leave alone, as a part of the pool.  With a fourth, preempted
+ * sequences recompute less than with two pools of the same memory (measured in the simulation). */
 enum { PROTECTED_SHARE = 4 };
 
 /* Name the last block, of n tokens, after the full blocks.  It has no other name, unless outputs of one job

@@ -8,10 +8,9 @@
  *               the worker died              (all but max_tokens end a waiting sequence, too)
  *
  *   WAITING with blocks is "swapped": they are host blocks, and the whole group is swapped in again, with its
- *   K and V.  WAITING without blocks: its tokens are recomputed, except those in blocks that it retains: they
- *   are still cached when it is admitted again, unless running sequences needed them.
- *   LEAVING, for a moment: preempted while plans in flight choose its tokens.  Its blocks can be retained when
- *   the ids of these tokens are known.
+ *   K and V.  WAITING without blocks: its tokens are recomputed, except those in blocks that it retains.
+ *   These stay cached, unless running sequences need them (sched_retain.c).  A sequence that is preempted
+ *   while plans in flight choose its tokens has its blocks until the ids of these tokens are known: leaving.
  *
  *   A beam search has a sequence for each place: IDLE until a hypothesis forks into it (then WAITING, or
  *   RUNNING at once in a copy of its parent's slot), and IDLE again when that hypothesis dies.
@@ -56,12 +55,11 @@ struct seq {
 	uint64_t planned;    /* number of the last plan with a run of this sequence */
 	uint64_t entered;    /* number of the plan that gave it its slot, or set its token in that slot */
 	uint32_t n_entered;  /* n_tokens at that time */
-	struct block_table
-		table;    /* of device blocks while running or leaving, of host blocks while swapped */
-	uint32_t n_named; /* its first blocks, whose contents have a node */
-	int32_t node;     /* node of the last of these, held; n_named is 0: CONTENTS_NONE */
-	/* While waiting: positions whose blocks it retains, 0: none.  `node` is then the last of these blocks,
-	 * which may be partly filled, and n_named the number of all. */
+	struct block_table table; /* device blocks; host blocks while swapped */
+	uint32_t n_named;         /* its first blocks, whose contents have a node */
+	int32_t node;             /* node of the last of these, held; n_named is 0: CONTENTS_NONE */
+	/* While waiting: positions whose blocks it retains, 0: none.  `node` is then the node of the last
+	 * of these blocks, which may be partly filled, and n_named the number of all. */
 	uint32_t n_retained;
 	uint32_t n_reached; /* n_computed when it was preempted; rows before it are recomputed */
 	bool leaving;       /* preempted; has device blocks until its tokens in flight are known */

@@ -1,5 +1,5 @@
-/* test_sched_one_pool.c - preemption where all memory is one pool, as on a CPU: the blocks of preempted sequences stay
- * cached where they are. */
+/* test_sched_one_pool.c - preemption where all memory is one pool, as on a CPU: the blocks of preempted
+ * sequences stay cached where they are. */
 #include "base/alloc.h"
 #include "tests/sim/sched_rig.h"
 
@@ -217,7 +217,7 @@ struct outcome {
 	uint64_t recomputed, preempted, plans;
 };
 
-/* Run a seed's jobs with two pools, the second 1 / share of the first, or with one pool of the same memory. */
+/* Run a seed's jobs with two pools, the second 1 / share of the first, or with one of the same memory. */
 static struct outcome run(uint64_t seed, uint32_t share, bool one)
 {
 	struct sched_rig r;

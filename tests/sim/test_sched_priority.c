@@ -260,8 +260,8 @@ Test(sched_priority, preempted_groups_make_progress)
 	sim_free(m);
 }
 
-/* Recomputing what was evicted of the preempted group takes longer than the pause between jobs of a higher priority:
- * each of these jobs waits until the group has a new token. */
+/* Recomputing the evicted blocks of the preempted group takes longer than the pause between jobs of a higher
+ * priority: each of these jobs waits until the group has a new token. */
 Test(sched_priority, group_that_catches_up_is_not_preempted_before_its_next_token)
 {
 	enum { N = 8, BLOCKS = 64, CHUNK = 32, LONG = 40 * 16, SHORT = 42 * 16, OUT = 100 };

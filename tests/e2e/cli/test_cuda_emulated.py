@@ -29,6 +29,20 @@ def test_a_job_gets_the_same_tokens_alone_and_among_others(start):
     assert [w["device"] for w in client.workers()] == ["cuda:0"]
 
 
+def test_a_job_that_was_swapped_out_gets_the_same_tokens(start):
+    """A slot is needed for a job of a higher priority."""
+    small = "--max-batch-tokens", "32", "--max-seqs", "1", "--swap-bytes", "2M", "--preempt", "swap"
+    s = start(DEMO, "--device", "cuda:0", "--kv-bytes", "2M", *small)
+    job = dict(prompt="Once upon a time", max_tokens=30, ignore_eos=True, temperature=1.0, seed=3)
+    with s.client() as client:
+        alone = client.generate(**job).tokens
+        away = client.submit(**job, priority=5, stream=True)
+        away.first_delta()
+        client.generate("2 + 2 =", max_tokens=2, priority=-5)
+        assert away.done().tokens == alone
+    assert s.idle()["swap_preemptions"] == 1
+
+
 @pytest.mark.parametrize("options", [(), ("--experts", "cpu")], ids=["all on it", "experts beside it"])
 def test_a_mixture_of_gpt_oss_gives_the_same_tokens_alone_and_among_others(start, tiny, options):
     """Sinks, alternating windows, biases, clamped gates, and experts in MXFP4."""

@@ -121,8 +121,8 @@ def test_options_do_not_change_the_answers(start, expected, options):
     assert together(start(DEMO, *options)) == expected
 
 
-@pytest.mark.parametrize("options", [("--preempt", "recompute"), ("--preempt", "swap", "--swap-bytes", "8M"),
-                                     ("--preempt", "swap", "--swap-bytes", "300K")], ids=" ".join)
+@pytest.mark.parametrize("options", [("--kv-bytes", "1M"), ("--kv-bytes", "1M", "--no-prefix-cache"),
+                                     ("--kv-bytes", "700K", "--swap-bytes", "300K")], ids=" ".join)
 def test_preempted_jobs_have_the_same_tokens(service, start, options):
     """Eight jobs that together need several times the blocks of the pool."""
     jobs = [dict(prompt=STORY[i:], guided_grammar=WORDS, temperature=1.0, seed=i, max_tokens=150, logprobs=1)
@@ -130,7 +130,7 @@ def test_preempted_jobs_have_the_same_tokens(service, start, options):
     jobs[3]["n"] = 3
     jobs[5] = dict(prompt=STORY, guided_grammar=WORDS, use_beam_search=True, n=3, beam_width=4, max_tokens=60, logprobs=1)
     known = [answer_alone(service, job) for job in jobs]
-    small = start(DEMO, "--kv-bytes", "1M", *options)
+    small = start(DEMO, *options)
     assert together(small, jobs=jobs) == known
     assert small.idle()["preemptions"] > 0
 

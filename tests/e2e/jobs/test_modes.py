@@ -20,11 +20,10 @@ if LONG:
     MODES = [f"{mode} --head-dtype {head} --kv-cache-dtype {kv}" for mode in ("f32", "bf16", "int16", "int8")
              for head in ("stored", "int8") for kv in ("f32", "bf16", "int16", "int8")]
 
-AT_ONCE = "--chunk 7 --threads 3 --kv-bytes 2M --preempt swap --swap-bytes 8M"
+AT_ONCE = "--chunk 7 --threads 3 --kv-bytes 2M"
 ALONE = ["--chunk 1", "--chunk 7", "--chunk 64", "--threads 1", "--threads 2", "--threads 3", "--block-size 64",
          "--max-seqs 2 --max-batch-tokens 24", "--prefill separate", "--no-prefix-cache", "--max-step-ms 0", "--max-step-ms 1",
-         "--kv-bytes 2M --preempt recompute", "--kv-bytes 2M --preempt swap --swap-bytes 8M",
-         "--kv-bytes 2M --preempt auto --swap-bytes 8M"]
+         "--kv-bytes 2M", "--kv-bytes 2M --no-prefix-cache"]
 
 # With JOBS they need several times the blocks of 2 MB.
 CROWD = JOBS + [dict(prompt=STORY[i:], temperature=1.0, seed=i, max_tokens=100, ignore_eos=True, logprobs=1, n=1 + i % 2)

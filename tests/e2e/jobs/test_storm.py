@@ -41,7 +41,7 @@ def jobs(service):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_storm_changes_no_answer_and_loses_no_block(start, jobs, seed):
     r = random.Random(seed)
-    s = start(DEMO, *F32, "--kv-bytes", "1200K", "--chunk", "16", "--max-seqs", "12", *(["--swap-bytes", "2M"] if seed else []))
+    s = start(DEMO, *F32, "--kv-bytes", "1200K", "--chunk", "16", "--max-seqs", "12", *(["--no-prefix-cache"] if seed == 2 else []))
     clients, kept, spoiled = [], [], []
     for job, known in r.sample(jobs, len(jobs)):
         c = s.client()

@@ -61,8 +61,11 @@ static int size_last(struct cache *c, double fraction, uint64_t swap_bytes)
 
 static void gpu(void)
 {
-	info = (struct kern_info){
-		.bytes_total = 1 << 30, .bytes_free = 1 << 29, .head_max = 256, .head_step = 8};
+	info = (struct kern_info){.bytes_total = 1 << 30,
+				  .bytes_free = 1 << 29,
+				  .head_max = 256,
+				  .head_step = 8,
+				  .steps_take_memory = true};
 }
 
 TestSuite(cache, .init = gpu);
@@ -145,15 +148,17 @@ Test(cache, fewer_blocks_than_any_service_needs_are_refused)
 		  why.text);
 }
 
-Test(cache, the_host_pool_of_a_cpu_comes_out_of_the_same_fraction)
+/* The swap pool is within the fraction as well. */
+Test(cache, a_fraction_of_a_cpu_is_one_pool)
 {
 	struct cache c;
+	const uint64_t swaps[] = {100 << 20, 1, 0};
 	info = (struct kern_info){.bytes_total = 1 << 30, .bytes_free = 900 << 20, .bytes_used = 100 << 20};
-	cr_assert_eq(size_last(&c, 0.5, 100 << 20), 0, "%s", why.text);
-	cr_assert_eq(c.n_host_blocks, 100 * 64);
-	cr_assert_eq(c.n_blocks, 312 * 64 - 412 * 64 / 16);
-	cr_assert_eq(size_last(&c, 0.5, 0), 0, "%s", why.text);
-	cr_assert_leq((int64_t)(c.n_blocks + c.n_host_blocks) * c.block_bytes, (int64_t)412 << 20);
+	for (int i = 0; i < 3; i++) {
+		cr_assert_eq(size_last(&c, 0.5, swaps[i]), 0, "%s", why.text);
+		cr_expect_eq(c.n_host_blocks, 0);
+		cr_expect_eq(c.n_blocks, 412 * 64 - 412 * 64 / 16);
+	}
 }
 
 Test(cache, weights_beyond_what_is_free_are_refused_before_they_are_loaded)
@@ -165,17 +170,43 @@ Test(cache, weights_beyond_what_is_free_are_refused_before_they_are_loaded)
 
 /* --- a CPU without a given pool size --- */
 
-static int size_cpu(struct cache *c, int64_t total, int64_t free_now, int max_context)
+static int size_cpu_with(struct cache *c, int64_t total, int64_t free_now, int max_context,
+			 uint64_t swap_bytes)
 {
 	const struct cache_args a = {.ops = &ops,
 				     .model = &model,
 				     .block_size = 16,
 				     .max_context = max_context,
 				     .weights_bytes = 100 << 20,
-				     .swap_bytes = 1};
+				     .swap_bytes = swap_bytes};
 	info = (struct kern_info){.bytes_total = total, .bytes_free = free_now};
 	why.text[0] = '\0';
 	return cache_size(c, &a, &why);
+}
+
+static int size_cpu(struct cache *c, int64_t total, int64_t free_now, int max_context)
+{
+	return size_cpu_with(c, total, free_now, max_context, 1);
+}
+
+/* A quarter of the memory, and the sixteenth that a swap pool would take. */
+Test(cache, the_swap_pool_of_a_cpu_is_a_part_of_its_pool)
+{
+	struct cache with, without;
+	const int64_t total = (int64_t)4096 << 20, free_now = (int64_t)3900 << 20;
+	cr_assert_eq(size_cpu_with(&without, total, free_now, 1 << 20, 1), 0, "%s", why.text);
+	cr_assert_eq(size_cpu_with(&with, total, free_now, 1 << 20, 0), 0, "%s", why.text);
+	cr_expect_eq(with.n_blocks * 4, without.n_blocks * 5, "%d and %d blocks", with.n_blocks,
+		     without.n_blocks);
+	cr_expect_eq(with.n_host_blocks, 0);
+	cr_assert_eq(size_cpu_with(&with, total, free_now, 1 << 20, 512 << 20), 0, "%s", why.text);
+	cr_expect_eq(with.n_blocks, without.n_blocks + 512 * 64);
+	cr_assert_eq(size(&with, &model, 64 << 20, 32 << 20), 0, "%s", why.text);
+	cr_expect_eq(with.n_blocks, 96 * 64, "both that were asked for");
+	cr_assert_eq(size(&with, &model, 64 << 20, 0), 0, "%s", why.text);
+	cr_expect_eq(with.n_blocks, 64 * 64);
+	cr_expect_eq(size(&with, &model, (uint64_t)3 << 30, (uint64_t)1 << 30), -ENOMEM,
+		     "more than there is");
 }
 
 /* Other programs' use of memory differs from start to start. */

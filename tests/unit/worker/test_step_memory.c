@@ -224,7 +224,7 @@ Test(memory, a_worker_on_the_cpu_takes_no_more_once_it_serves)
 {
 	struct params p[8];
 	struct bus_load load = driver_load(model);
-	const struct step_args a = {.device = "cpu", .load = &load};
+	const struct step_args a = {.device = "cpu", .load = &load, .two_pools = true};
 	memset(&d, 0, sizeof d);
 	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why.text);
 	const size_t before = alloc_big_bytes();

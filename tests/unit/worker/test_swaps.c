@@ -307,7 +307,7 @@ static void check_tokens(const char *device)
 	if (!dir)
 		cr_skip_test("tiny models need Python with numpy");
 	struct bus_load load = driver_load(dir);
-	const struct step_args a = {.device = device, .load = &load};
+	const struct step_args a = {.device = device, .load = &load, .two_pools = true};
 	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why.text);
 	for (uint32_t i = 0; i < N_PROMPT; i++) {
 		tokens[i] = (i * 17 + 3) % 331;
