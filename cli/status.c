@@ -179,8 +179,11 @@ static void print_status(const json_t *s)
 	       integer(b, "held"), integer(b, "total"), percent(number(b, "held"), number(b, "total")),
 	       integer(b, "cached"), integer(b, "free"), integer(b, "size"));
 	const json_t *h = json_object_get(s, "host_blocks"), *c = json_object_get(s, "prefix_cache");
-	printf("host       %lld of %lld blocks held by swapped sequences\n",
-	       integer(h, "total") - integer(h, "free"), integer(h, "total"));
+	printf("retained   %lld cached blocks of preempted sequences, %lld tokens recomputed so far\n",
+	       integer(b, "retained"), integer(s, "recomputed_tokens"));
+	if (integer(h, "total"))
+		printf("host       %lld of %lld blocks held by swapped sequences\n",
+		       integer(h, "total") - integer(h, "free"), integer(h, "total"));
 	printf("prefixes   %lld of %lld prompt tokens found in the cache (%.1f%%)\n",
 	       integer(c, "hit_tokens"), integer(c, "queried_tokens"),
 	       percent(number(c, "hit_tokens"), number(c, "queried_tokens")));

@@ -32,7 +32,8 @@ function drawReplicas() {
       fact("output", count(r.decode_tps) + " tok/s"),
       fact("step", msText(r.step_us ? r.step_us / 1000 : null)),
       fact("blocks", `${count(held)} of ${count(n)}`), fact("cached", count(cached)), fact("prefix hits", hit),
-      ...(r.preemptions ? [fact("preempted", count(r.preemptions))] : []));
+      ...(r.preemptions ? [fact("preempted", count(r.preemptions))] : []),
+      ...(r.recomputed_tokens ? [fact("recomputed", count(r.recomputed_tokens) + " tokens")] : []));
     d.map.setAttribute("aria-label", `Blocks of replica ${r.id}: ${held} held, ${cached} cached, ${n - held - cached} free of ${n}`);
     d.host.setAttribute("aria-label", `Host blocks of replica ${r.id}: ${r.host_blocks[1]} of ${r.host_blocks[0]} hold swapped sequences`);
     d.host.hidden = !r.host_blocks[1];
