@@ -91,14 +91,44 @@ static uint32_t watermark(const struct sched *s)
 	return n;
 }
 
+#define ON_HOST (1u << 31)
+
 /* The positions that q need not compute, and their blocks. */
 struct start {
-	struct seq *holder;  /* a sibling that holds them: the prompt */
-	bool retained;       /* q retains them */
-	uint32_t n;          /* positions */
-	const uint32_t *ids; /* blocks, all full, unless holder or retained is set */
-	int32_t node;        /* node of the last block, unless holder or retained is set */
+	struct seq *holder; /* a sibling that holds them: the prompt */
+	bool retained;      /* q retains them */
+	uint32_t n;         /* positions */
+	const uint32_t
+		*ids; /* blocks, all full, unless holder or retained is set; ON_HOST: of the host pool */
+	int32_t node; /* node of the last block, unless holder or retained is set */
 };
+
+/* Extend a prefix of n blocks, found in the device pool, by blocks that only the host pool has, and by blocks
+ * after them.  Return its length in blocks; it stays n if copying costs more than computing. */
+static uint32_t extend_from_host(const struct sched *s, const struct seq *q, uint32_t n, uint32_t max,
+				 struct start *st)
+{
+	const struct contents_root root = sched_root(s, q->group);
+	const uint32_t size = s->cfg.block_size;
+	uint32_t end = n, n_copies = 0;
+	int32_t at = st->node;
+	for (; end < max; end++) {
+		const int32_t node = contents_find(s->contents, &root, at, q->tokens + (size_t)end * size);
+		const int32_t id =
+			node == CONTENTS_NONE ? node : contents_at(s->contents, node, STORE_DEVICE);
+		const int32_t copy =
+			node == CONTENTS_NONE ? node : contents_at(s->contents, node, STORE_HOST);
+		if (id == CONTENTS_NONE && copy == CONTENTS_NONE)
+			break;
+		n_copies += id == CONTENTS_NONE;
+		q->table.ids[end] = id == CONTENTS_NONE ? (uint32_t)copy | ON_HOST : (uint32_t)id;
+		at = node;
+	}
+	if (end == n || !sched_copying_pays(s, n_copies, (double)(end - n) * size))
+		return n;
+	st->node = at;
+	return end;
+}
 
 static struct start find_start(struct sched *s, struct planning *p, struct seq *q)
 {
@@ -123,6 +153,8 @@ static struct start find_start(struct sched *s, struct planning *p, struct seq *
 	st.holder = holder;
 	st.retained = false;
 	st.n = n;
+	if (!holder && blocks_total(s->host))
+		st.n = extend_from_host(s, q, n / size, max, &st) * size;
 	return st;
 }
 
@@ -140,7 +172,7 @@ static bool find_room(struct sched *s, struct planning *p, struct seq *q, bool t
 	/* Blocks for all its tokens and the next; the last block of a shared prompt will be copied. */
 	uint32_t need = blocks_for(s->blocks, total + 1) + (st.holder != NULL) + watermark(s);
 	for (uint32_t k = 0; k < n; k++)
-		need -= blocks_n_refs(s->blocks, st.ids[k]) > 0;
+		need -= !(st.ids[k] & ON_HOST) && blocks_n_refs(s->blocks, st.ids[k]) > 0;
 	if (st.retained && st.n % size && blocks_n_refs(s->blocks, st.ids[n]) == 0)
 		need += sched_copies_last(s, q, st.ids[n]);
 	if (need > n_free) {
@@ -163,9 +195,16 @@ static bool find_room(struct sched *s, struct planning *p, struct seq *q, bool t
 		/* At least one row is computed, to sample a token from. */
 		q->n_computed = st.n < total ? st.n : total - 1;
 	} else {
+		/* All blocks first: those of the device that are found must not be taken for copies. */
 		for (; q->table.n < n; q->table.n++)
-			blocks_ref(s->blocks, st.ids[q->table.n]);
+			blocks_ref(st.ids[q->table.n] & ON_HOST ? s->host : s->blocks,
+				   st.ids[q->table.n] & ~ON_HOST);
 		sched_name(s, q, n, st.node);
+		for (uint32_t k = 0; k < n; k++)
+			if (q->table.ids[k] & ON_HOST) {
+				q->table.ids[k] &= ~ON_HOST;
+				sched_swap_block(s, p, STORE_HOST, &q->table.ids[k]);
+			}
 		q->n_computed = st.n;
 	}
 	return true;

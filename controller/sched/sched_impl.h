@@ -279,6 +279,10 @@ bool sched_swap_takes(const struct sched *s, enum contents_store from, uint32_t 
  * copies it. */
 void sched_swap_block(struct sched *s, struct planning *p, enum contents_store from, uint32_t *id);
 
+/* Return whether copying this many blocks between the pools is estimated to cost less than computing the
+ * tokens. */
+bool sched_copying_pays(const struct sched *s, uint32_t n_copies, double tokens);
+
 /* Make room for `rows` more tokens of q, preempting sequences after q if necessary.  False: not now. */
 bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t rows);
 /* If the next waiting sequence cannot be admitted, preempt the youngest group of the lowest priority, or a

@@ -92,13 +92,13 @@ static struct costs costs_of(struct sched *s, const struct group *g)
 	return c;
 }
 
-static bool swapping_pays(const struct sched *s, const struct costs *c)
+bool sched_copying_pays(const struct sched *s, uint32_t n_copies, double tokens)
 {
 	if (s->cfg.preempt != SCHED_AUTO)
 		return s->cfg.preempt == SCHED_SWAP;
 	if (s->prefill_tps <= 0 || s->link_bps <= 0)
 		return false;
-	return c->n_copies * (double)s->block_bytes / s->link_bps < c->tokens / s->prefill_tps;
+	return n_copies * (double)s->block_bytes / s->link_bps < tokens / s->prefill_tps;
 }
 
 static void swap_out_seq(struct sched *s, struct planning *p, struct seq *q)
@@ -120,7 +120,8 @@ static void swap_out_seq(struct sched *s, struct planning *p, struct seq *q)
 static void preempt_group(struct sched *s, struct planning *p, struct group *g)
 {
 	const struct costs c = costs_of(s, g);
-	const bool swap = c.n_copies && c.n_host <= blocks_n_free(s->host) && swapping_pays(s, &c);
+	const bool swap = c.n_copies && c.n_host <= blocks_n_free(s->host) &&
+			  sched_copying_pays(s, c.n_copies, c.tokens);
 	for (uint32_t i = g->n_seqs; i-- > 0;) {
 		struct seq *q = &g->seqs[i];
 		if (q->state != SEQ_RUNNING)

@@ -212,6 +212,27 @@ Test(sched_swap, a_second_swap_copies_only_what_is_new)
 	close_rig(&r);
 }
 
+/* Only the host pool has the prompt's first blocks: a later job with this prefix gets them from there. */
+Test(sched_swap, a_prompt_is_found_in_the_host_pool)
+{
+	struct sched_rig r;
+	struct copies c = {0};
+	start_sharing(&r);
+	swap_all(&r, SHARING, false);
+	finish(&r);
+	submit(&r, HIGH, (ALL - 2) * BLOCK, 4, 2); /* the device has other blocks now */
+	finish(&r);
+	const struct sched_stats before = stats(&r);
+	submit(&r, LOW, SHARED + 1, 4, 1);
+	for (int i = 0; i < 50 && r.n_ended < r.n_jobs; i++)
+		step_counted(&r, &c);
+	cr_expect(c.in <= SHARED / BLOCK && c.in >= SHARED / BLOCK - 2, "%u copies", c.in);
+	cr_expect_eq(stats(&r).prefix_hits - before.prefix_hits, SHARED);
+	cr_expect_leq(stats(&r).prompt_tokens - before.prompt_tokens, BLOCK);
+	finish(&r);
+	close_rig(&r);
+}
+
 /* The prefix cache is emptied while the jobs are swapped out. */
 Test(sched_swap, jobs_share_their_blocks_again_although_prefixes_are_forgotten)
 {
