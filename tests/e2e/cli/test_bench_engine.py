@@ -16,7 +16,8 @@ def bench(run, *options):
 
 def test_json_has_where_a_steps_time_goes_and_its_shares(run, tmp_path):
     trace = tmp_path / "steps.jsonl"
-    r = json.loads(bench(run, "--json", "--trace-steps", str(trace)))
+    # The jobs of a batch are sent one by one: the first one has to go on while the last one is on its way.
+    r = json.loads(bench(run, "--json", "--trace-steps", str(trace), "--max-tokens", "200"))
     assert [row["batch"] for row in r["results"]] == [1, 3]
     for row in r["results"]:
         for kind in ("decode", "prompt"):
