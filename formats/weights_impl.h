@@ -32,8 +32,8 @@ int finder_vec(const struct finder *f, const char *name, int rows, int cols, str
  * modules_to_not_convert has a plain weight. */
 int finder_linear(const struct finder *f, const char *module, int n, int k, bool bias,
 		  struct weights_linear *l);
-/* Return the names of transformers' own modules if the files of a mixture have stacks by these, and set *stack;
- * NULL: they have the family's names (weights_experts.c). */
+/* Return the names of transformers' own modules if the files of a mixture have stacks by these, and set
+ * *stack; NULL: they have the family's names (weights_experts.c). */
 const struct family_own *finder_own(const struct finder *f, const char *prefix, struct family_stack *stack);
 /* Find the router and the experts of a layer, without the shared expert (weights_experts.c). */
 int finder_experts(const struct finder *f, const char *prefix, struct weights_layer *l);
