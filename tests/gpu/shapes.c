@@ -261,8 +261,8 @@ static double linear_error(const struct shapes *z, const struct layer_shape *l, 
 	return e;
 }
 
-/* Return which of a layer's [PERIOD][n] outputs a file has: of more than 1,024 outputs one row of each column,
- * 64 columns from a row at a time.  NULL for smaller layers: all. */
+/* Return which of a layer's [PERIOD][n] outputs a file has: above 1,024 outputs one row of each column, 64
+ * columns from a row at a time.  NULL for smaller layers: all. */
 static bool *outputs_kept(size_t n)
 {
 	if (n <= 1024)
