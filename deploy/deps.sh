@@ -78,7 +78,7 @@ python() {
 	# Debian's own python3 has ensurepip only through python3-venv; another python3 first on PATH
 	# will do as well.
 	[ -x "$1/bin/pip" ] || python3 -m venv "$1" || /usr/bin/python3 -m venv --clear "$1"
-	"$1/bin/pip" install -q --disable-pip-version-check -r "$2"
+	"$1/bin/pip" install -q --disable-pip-version-check --no-compile -r "$2"
 	cp "$2" "$1/.installed"
 }
 [ "$what" != test ] || python build/venv tests/requirements.txt

@@ -17,7 +17,10 @@ CUDA_CODES = $(eval CUDA_CODES := $$(shell $(NVCC) --list-gpu-code))$(CUDA_CODES
 CUDA_MADE = $(filter $(CUDA_CODES:sm_%=%) $(CUDA_CODES:sm_%=%a),80 86 89 90a 100 120)
 CUDA_PTX = $(filter 100 $(lastword $(filter-out %a,$(CUDA_MADE))),$(CUDA_MADE))
 comma := ,
-CUDA_ARCH ?= $(foreach a,$(CUDA_MADE),-gencode arch=compute_$a,code=$(if $(filter $a,$(CUDA_PTX)),[sm_$a$(comma)compute_$a],sm_$a))
+# A quarter of the bytes of machine code; every driver that runs CUDA 13 can read it.
+CUDA_SMALL = $(eval CUDA_SMALL := $$(shell $(NVCC) --version | grep -q "release 1[3-9]" && echo --compress-mode=size))$(CUDA_SMALL)
+CUDA_ARCH ?= $(foreach a,$(CUDA_MADE),-gencode arch=compute_$a,code=$(if $(filter $a,$(CUDA_PTX)),[sm_$a$(comma)compute_$a],sm_$a)) \
+	$(CUDA_SMALL)
 NVFLAGS = -std=c++20 -O3 -fmad=false -I. $(CUDA_ARCH) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
 	-diag-suppress 177
 
@@ -103,11 +106,9 @@ gpu-tests: $(GPUTESTS) $(GPUTOOLS) $(BUILD)/gpu/bench_step $(BUILD)/gpu/probes $
 
 # PACK_ARCH: an H200's; other architectures make the archive larger and the build longer.
 PACK_ARCH ?= -gencode arch=compute_90a,code=sm_90a
-# A third of the bytes of machine code; every driver that runs CUDA 13 can read it.
-PACK_SMALL = $(shell $(NVCC) --version | grep -q 'release 1[3-9]' && echo --compress-mode=size)
 gpu-pack: deps-test
 	@[ -n "$(NVCC)" ] || { echo "no nvcc on this machine: the kernels cannot be packed" >&2; exit 1; }
-	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/pack CUDA_ARCH='$(PACK_ARCH) $(PACK_SMALL)' gpu-tests
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/pack CUDA_ARCH='$(PACK_ARCH) $(CUDA_SMALL)' gpu-tests
 	@tests/gpu/pack.sh $(BUILD)/pack $(BUILD)/quern-gpu.tar.gz $(NVCC)
 
 gpu-pack-parts: $(GPUTOOLS) $(addprefix $(BUILD)/gpu/,sim_bench_step sim_test_parts sim_probes together suites_cases references/small) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)

@@ -57,7 +57,8 @@ def c_rows(path, start):
 
 OPTIONS = [r for r in c_rows("base/option_table.c", "OPT(") if "same" in r or "near" in r]
 OTHERS = [(name, r) for r in c_rows("cli/foreign.c", "{") for name in r["first"].split()]
-SAME = {name: r["first"] for r in OPTIONS for name in r.get("same", "").split()}
+SERVE = {"--model", *pages.options("quern", "serve")}
+SAME = {name: r["first"] for r in OPTIONS if f'--{r["first"]}' in SERVE for name in r.get("same", "").split()}
 NEAR = {name for r in OPTIONS for name in r.get("near", "").split()}
 WORDS = {name: r["values"].split() for name, r in OTHERS if r.get("values")}
 FLAGS = {name for name, r in OTHERS if r.get("values") == ""}

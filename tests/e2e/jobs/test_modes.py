@@ -71,8 +71,7 @@ def test_options_change_nothing(start, known, options):
     assert together(service, CROWD) == known.crowd
     status = service.idle()
     if "--kv-bytes" in options:
-        assert status["preemptions"] > 0
-        assert bool(status["swap_preemptions"]) == ("recompute" not in options)
+        assert status["preemptions"] > 0 and status["swap_preemptions"] == 0    # a CPU has one pool
 
 
 @pytest.mark.parametrize("isa", ["avx2", "plain"] if LONG else ["avx2"])
