@@ -269,7 +269,7 @@ static const struct read_key read_keys[] = {{"architectures", 0},
 					    {"shared_expert_combination_strategy", OF_SELECTION},
 					    {"routed_scaling_factor", OF_SCALED}};
 
-/* The same in rope_parameters and rope_scaling. */
+/* Keys that are read in rope_parameters and rope_scaling, and the properties that a row needs for that. */
 static const struct read_key rope_keys[] = {{"type", 0},
 					    {"rope_type", 0},
 					    {"rope_theta", 0},

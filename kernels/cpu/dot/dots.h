@@ -268,7 +268,7 @@ VFN void seg_codes(const int bits, const int wp, const unsigned char *p, size_t 
 #define SEG_X_PLANES(wide)    ((wide) ? 2 : 1)
 #define SEG_CODE_PLANES(bits) ((bits) != 4 && DOT_SPLIT8 ? 2 : 1)
 
-/* Where a round reads. */
+/* Addresses that a round reads. */
 struct seg_at {
 	const unsigned char *codes;       /* line of the first tile */
 	const unsigned char *x[DOT_ROWS]; /* the rows' values in the segment */
