@@ -24,7 +24,7 @@ class Hub:
         self.digests, self.page = {}, None      # digests: wrong digests by path
         self.lock = threading.Lock()
         self.redirect = None                    # redirect to this address instead of the CDN
-        self.sent = 0                           # bytes of contents sent
+        self.sent = 0                           # bytes of contents sent or being sent
         self.api = self.server("hub", tls)
         self.cdn = self.server("cdn", tls)
         self.url = f"{'https' if tls else 'http'}://localhost:{self.api.server_port}"
@@ -176,9 +176,9 @@ class Answers(BaseHTTPRequestHandler):
                 self.close_connection = True
                 self.connection.shutdown(2)
                 return True
-            self.wfile.write(piece)
-            with self.hub.lock:
+            with self.hub.lock:         # before the write: a client that has its last byte may read the count at once
                 self.hub.sent += len(piece)
+            self.wfile.write(piece)
             if pace:
                 pace()
         return True
