@@ -113,7 +113,7 @@ LDLIBS_quern-controller := -lcurl # spans to a collector
 LDLIBS_quern       := -lcurl -ledit # quern pull; line editing of quern chat
 LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lsqlite3 -lgnutls -lm -lpthread -ldl
 
-.PHONY: all help run proof test check check-full check-unit check-e2e deps deps-test deps-lint tests lint objects format clang asan tsan sim fuzz fuzzers chaos crash bench clean
+.PHONY: all help run proof test check check-full check-unit check-e2e deps deps-check deps-test deps-lint tests lint objects format clang asan tsan sim fuzz fuzzers chaos crash bench clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -134,8 +134,9 @@ proof: deps
 	@$(MAKE) --no-print-directory -s -j$$(nproc) $(LIB_kernels) $(STORY)
 	@tests/chaos/proof.sh $(BUILD)/bin models/demo
 
-check: deps-test deps-lint
-	@$(MAKE) --no-print-directory -j$$(nproc) all tests $(if $(NVCC),$(SASS))
+check:
+	@deploy/deps.sh unit
+	@$(MAKE) --no-print-directory -j$$(($$(nproc) + 1)) deps-check all tests $(if $(NVCC),$(SASS))
 	@tests/run.py $(BUILD)
 
 # The same with every combination of modes, types, sizes and instruction sets: hours on a slow machine.
@@ -173,6 +174,10 @@ deps:
 deps-test:
 	@deploy/deps.sh test
 deps-lint:
+	@deploy/deps.sh lint
+# What `check` installs while it compiles: pip keeps one processor busy for minutes.
+deps-check:
+	@deploy/deps.sh test
 	@deploy/deps.sh lint
 
 # The house rules (tests/lint/table.py): what may include and call what, sizes, layout, words.
