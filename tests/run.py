@@ -167,6 +167,7 @@ def programs(build, only):
     if race.exists():
         env = {**env, "QUERN_CUDA_LIBRARY": str(race)}
         yield "kernels/test_rows, race detector", tests / "kernels/test_rows", (), env
+        yield ("kernels/test_sample, race detector", tests / "kernels/test_sample", ("--filter", "sample/any_parameters*"), env)
         yield ("kernels/test_experts, race detector", tests / "kernels/test_experts",
                ("--filter", "experts/@(all_of*|routers*)"), env)
         yield ("kernels/test_linear, race detector", linear,

@@ -213,11 +213,13 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_mirostat_kernel(stru
 		const int token = choose(a, s, r, i, max, best, [&](const struct source &f, int likeliest) {
 			return draw_mirostat(s, r, f, likeliest, &mu);
 		});
-		if (tid() == 0)
+		if (tid() == 0) {
 			a.tokens[r.hist0 + r.n_hist] = token;
+			a.tokens[r.mu_at] = mu; /* all threads have read it: choose() has barriers */
+		}
 	}
 	if (tid() == 0)
-		a.tokens[r.mu_at] = a.mu[i] = mu;
+		a.mu[i] = mu;
 }
 
 /* Block i: row i. */
