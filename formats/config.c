@@ -520,11 +520,26 @@ static int read_no_rope(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
+/* Return whether the row's rule leaves a layer without rotation.  NOPE_KEYS and NOPE_NULL depend on keys that
+ * read_no_rope() and read_layer_ropes() look at. */
+static bool is_nope(const struct reader *r, const struct config_layer *l)
+{
+	switch (r->family->nope) {
+	case NOPE_FULL:
+		return !l->window && json_get(r->root, "sliding_window");
+	case NOPE_ALWAYS:
+		return !l->window;
+	case NOPE_SPARSE:
+		return !l->window && l->sparse;
+	default:
+		return false;
+	}
+}
+
 /* Mark the layers without rotation.  Learned positions or ALiBi take its place in all layers. */
 static int read_nope(const struct reader *r, struct model_config *c)
 {
 	const struct family *f = r->family;
-	const bool windows = f->nope >= NOPE_ALWAYS || json_get(r->root, "sliding_window");
 	bool alibi = f->alibi;
 	int rc;
 	if (alibi && (rc = json_get_bool(r->root, "#alibi", &alibi, r->why)))
@@ -533,9 +548,7 @@ static int read_nope(const struct reader *r, struct model_config *c)
 	c->alibi_scaled = alibi && f->alibi_scaled;
 	c->learned = f->learned || f->sines;
 	for (int i = 0; i < c->n_layers; i++)
-		if (c->learned || alibi ||
-		    (f->nope >= NOPE_FULL && windows && !c->layers[i].window &&
-		     (f->nope != NOPE_SPARSE || c->layers[i].sparse)))
+		if (c->learned || alibi || is_nope(r, &c->layers[i]))
 			c->layers[i].rope = LAYER_ROPE_NONE;
 	return f->nope == NOPE_KEYS ? read_no_rope(r, c) : 0;
 }
@@ -567,11 +580,18 @@ static int read_layer_thetas(const struct reader *r, struct model_config *c, dou
 	return 0;
 }
 
+/* Return whether rope_parameters has null for a type of layers that the family then does not rotate. */
+static bool is_null(const struct reader *r, const json_t *o, const char *type)
+{
+	return r->family->nope == NOPE_NULL && json_is_null(json_object_get(o, type));
+}
+
 /* Set the rotation of each layer.  *o: rope_parameters; becomes the object that applies to most layers. */
 static int read_layer_ropes(const struct reader *r, struct model_config *c, const json_t **o)
 {
 	const json_t *full = *o ? json_get(*o, "full_attention") : NULL,
 		     *local = *o ? json_get(*o, "sliding_attention") : NULL;
+	const bool no_full = is_null(r, *o, "full_attention"), no_local = is_null(r, *o, "sliding_attention");
 	const char *type = "default";
 	int rc = read_nope(r, c);
 	if (rc)
@@ -584,6 +604,9 @@ static int read_layer_ropes(const struct reader *r, struct model_config *c, cons
 		return fail(r, -EINVAL, "rope_parameters must have an object for each type of layer");
 	for (int i = 0; i < c->n_layers; i++)
 		c->layers[i].rope = c->layers[i].window ? LAYER_ROPE_LOCAL : LAYER_ROPE;
+	for (int i = 0; i < c->n_layers; i++)
+		if (c->layers[i].window ? no_local : no_full)
+			c->layers[i].rope = LAYER_ROPE_NONE;
 	if ((rc = get_num(r, r->root, "rope_local_base_freq", 1e-3, 1e15, &c->rope_local_theta)) ||
 	    (local && (rc = get_num(r, local, "rope_theta", 1e-3, 1e15, &c->rope_local_theta))) ||
 	    (local && (rc = json_get_str(local, "rope_type", &type, r->why))))

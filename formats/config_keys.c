@@ -378,6 +378,7 @@ static const char *const harmless_keys[] = {
 	"embed_dropout",
 	"resid_dropout",
 	"layerdrop",
+	"pooling", /* of a classifier, which is refused */
 	"enable_moe_fp32_combine",
 	"attention_types",      /* attention_layers says the same */
 	"word_embed_proj_dim"}; /* another size brings tensors that are refused */

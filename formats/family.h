@@ -25,6 +25,7 @@ enum family_window {
 enum family_nope {
 	NOPE_NONE,
 	NOPE_KEYS,   /* by no_rope_layers, or every no_rope_layer_interval-th layer */
+	NOPE_NULL,   /* those of a layer type that is null in rope_parameters */
 	NOPE_FULL,   /* those without a window, in a model that has a window */
 	NOPE_ALWAYS, /* those without a window */
 	NOPE_SPARSE, /* those without a window that have experts */

@@ -60,6 +60,9 @@ CLASSES = {
     "dbrx": ("dbrx", dict(d_model=64, n_heads=4, n_layers=2, max_seq_len=CONTEXT,
                           attn_config=dict(kv_n_heads=2, clip_qkv=1.5, rope_theta=10000.0),
                           ffn_config=dict(ffn_hidden_size=32, moe_num_experts=4, moe_top_k=2))),
+    "cohere-compass": ("cohere_compass_text", dict(
+        num_hidden_layers=3, sliding_window=16, layer_types=[SLIDING, FULL, SLIDING], logit_scale=0.5,
+        rope_parameters={FULL: None, SLIDING: dict(rope_type="default", rope_theta=10000.0, mrope_section=[3, 3, 2])})),
 }
 MODELS = {"emu3_text_model": "Emu3ForCausalLM"}     # classes that AutoModelForCausalLM does not know
 SMALL = {"xglm": 0.03, "ctrl": 0.05, "openai-gpt": 0.12, "granite_swa": 0.04}        # of embeddings that are scaled, or of rows that no norm precedes
@@ -85,8 +88,9 @@ def saved(config):
         with open(os.path.join(tmp, "config.json"), encoding="utf-8") as f:
             written = json.load(f)
 
-    def plain(o):
-        return {k: plain(v) if isinstance(v, dict) else v for k, v in o.items() if k not in NOTES and v is not None}
+    def plain(o, null=False):       # null in an object says something, as in rope_parameters
+        return {k: plain(v, True) if isinstance(v, dict) else v for k, v in o.items()
+                if k not in NOTES and (null or v is not None)}
     header.pop("__metadata__", None)
     return plain(written) | {"architectures": written["architectures"]}, {k: v["shape"] for k, v in header.items()}
 
