@@ -230,14 +230,17 @@ static int read_norms(const struct reader *r, struct model_config *c)
 static int read_switches(const struct reader *r, struct model_config *c)
 {
 	const json_t *o = r->root;
-	bool mrope = false;
+	bool mrope = false, causal = true;
 	int rc = 0;
 	if ((rc = read_act(r, c)) || (rc = read_biases(r, c)) ||
 	    (rc = json_get_bool(o, "tie_word_embeddings", &c->tied, r->why)) ||
-	    (rc = json_get_bool(o, "use_mrope", &mrope, r->why)))
+	    (rc = json_get_bool(o, "use_mrope", &mrope, r->why)) ||
+	    (rc = json_get_bool(o, "is_causal", &causal, r->why)))
 		return rc;
 	if (mrope)
 		return fail(r, -ENOTSUP, "use_mrope is not supported");
+	if (!causal) /* transformers reads this key for every class */
+		return fail(r, -ENOTSUP, "is_causal false (tokens attend to later ones) is not supported");
 	c->sinks = r->family->sinks;
 	if ((rc = read_norms(r, c)))
 		return rc;

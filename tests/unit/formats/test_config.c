@@ -207,6 +207,7 @@ Test(config, unsupported_options_are_named)
 	refused("{\"torch_dtype\": \"float8_e4m3fn\"}", -ENOTSUP, "torch_dtype float8_e4m3fn");
 	refused("{\"partial_rotary_factor\": 0.5}", -ENOTSUP, "partial_rotary_factor");
 	refused("{\"architectures\": [\"Qwen2ForCausalLM\"], \"use_mrope\": true}", -ENOTSUP, "use_mrope");
+	refused("{\"is_causal\": false}", -ENOTSUP, "is_causal false");
 	refused("{\"rope_scaling\": {\"type\": \"xpos\"}}", -ENOTSUP, "rope type xpos");
 	refused("{\"rope_scaling\": [1]}", -EINVAL, "must be an object");
 }
