@@ -18,6 +18,10 @@ static const struct reasoning_marks others[] = {
 	{.name = "apertus", .open = "<|inner_prefix|>", .close = "<|inner_suffix|>"},
 	/* Granite 3.2: plain text, no special tokens. */
 	{.name = "granite", .open = "Here is my thought process:", .close = "Here is my response:"},
+	{.name = "apriel",
+	 .open = "Here are my reasoning steps:",
+	 .close = "[BEGIN FINAL RESPONSE]",
+	 .frames = {"[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"}},
 	{.name = "harmony",
 	 .open = "<|channel|>analysis<|message|>",
 	 .close = "<|end|>",
@@ -48,7 +52,8 @@ const struct reasoning_marks *reasoning_marks_named(const char *name)
 
 const char *reasoning_names(void)
 {
-	return "qwen3, deepseek_r1, mistral, seed_oss, kimi, cohere, gemma4, apertus, granite or harmony";
+	return "qwen3, deepseek_r1, mistral, seed_oss, kimi, cohere, gemma4, apertus, granite, "
+	       "apriel or harmony";
 }
 
 void reasoning_init(struct reasoning *r, bool inside)
@@ -151,12 +156,13 @@ static int frame_begins(const struct reasoning_marks *m, const char *p, size_t n
 	return found;
 }
 
-/* Pass on the answer so far, without its frames. */
+/* Pass on the answer so far, without its frames.  All frames of a model begin with the same byte. */
 static void take_framed(struct reasoning *r, struct buf *answer)
 {
+	const char first = r->marks->frames[0][0];
 	size_t at = 0, bytes;
 	while (at < r->framed.len) {
-		const char *p = r->framed.p + at, *next = memchr(p, '<', r->framed.len - at);
+		const char *p = r->framed.p + at, *next = memchr(p, first, r->framed.len - at);
 		const size_t n = next ? (size_t)(next - p) : r->framed.len - at;
 		buf_put(answer, p, n);
 		at += n;

@@ -317,9 +317,13 @@ void template_probe(const struct chat_template *t, bool tools, struct template_f
 {
 	struct probe p = {.t = t, .tools = tools ? a_tool() : NULL, .facts = out};
 	*out = (struct template_facts){0};
-	find_content(&p, ROLE_USER);
-	const bool shown = tools && find_tools(&p);
-	out->tools = shown ? out->tools : TOOLS_PASS_NONE;
+	const bool user = find_content(&p, ROLE_USER);
+	if (tools && !find_tools(&p))
+		out->tools = TOOLS_PASS_NONE;
+	if (!tools && !user)
+		out->tools = TOOLS_PASS_FUNCTIONS;
+	if (!user && !find_content(&p, ROLE_USER) && !tools)
+		out->tools = TOOLS_PASS_NONE;
 	out->content[ROLE_ASSISTANT] = out->content[ROLE_TOOL] = out->content[ROLE_USER];
 	find_content(&p, ROLE_SYSTEM);
 	find_content(&p, ROLE_ASSISTANT);

@@ -25,7 +25,8 @@ struct template_facts {
 	struct {
 		bool text, parts;
 	} content[TEMPLATE_ROLES];
-	/* How the template takes tools; TOOLS_PASS_NONE in the facts for requests without tools. */
+	/* How the template takes tools.  In the facts for requests without tools: TOOLS_PASS_NONE, or
+	 * TOOLS_PASS_FUNCTIONS if the template needs its variables. */
 	enum tools_passing tools;
 	bool calls;          /* shows calls of earlier messages */
 	bool calls_and_text; /* shows calls of a message that also has text */

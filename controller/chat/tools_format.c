@@ -17,7 +17,7 @@
 static const struct tools_format formats[TOOLS_N_STYLES] = {
 	[TOOLS_HERMES] = {.name = "hermes",
 			  .words = {"<tool_call>"},
-			  .unless = "<tool_calls>", /* Apriel */
+			  .unless = "<tool_calls>", /* lists of calls, as Apriel's */
 			  .marks = {{"<tool_call>", 0, false}},
 			  .steps = {{TOOLS_OP_OBJECT, NULL, 0}},
 			  .then = {{"</tool_call>", -1, false}},
@@ -308,6 +308,58 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					  .end = "]<|tools_suffix|>"}},
 			   .before = "<|tools_prefix|>[{\"",
 			   .after = "\":"},
+	[TOOLS_APRIEL] = {.name = "apriel",
+			  .words = {"<tool_calls>["},
+			  .marks = {{"<tool_calls>", 0, false}},
+			  .steps = {{TOOLS_OP_LITERAL, "[", 0}, {TOOLS_OP_OBJECT, NULL, 0}},
+			  .then = {{",", 1, false}, {"]", -1, false}, {"</tool_calls>", -1, false}},
+			  .spellings = {{.open = "<tool_calls>[",
+					 .call = "{\"name\": \"",
+					 .args = "\", \"arguments\": ",
+					 .close = "}",
+					 .between = ", ",
+					 .end = "]</tool_calls>"}},
+			  .before = "<tool_calls>[{\"name\": \"",
+			  .after = "\", \"arguments\":"},
+	[TOOLS_COMMAND_R] = {.name = "command_r",
+			     .words = {"'Action:", "\"tool_name\""},
+			     .marks = {{"Action:", 0, false}},
+			     .steps = {{TOOLS_OP_LITERAL, "```json", 0},
+				       {TOOLS_OP_LITERAL, "[", 0},
+				       {TOOLS_OP_OBJECT, NULL, 0}},
+			     .then = {{",", 2, false}, {"]", -1, false}, {"```", -1, false}},
+			     .spellings = {{.open = "Action:\n```json\n[\n",
+					    .call = "    {\n        \"tool_name\": \"",
+					    .args = "\",\n        \"parameters\": ",
+					    .close = "\n    }",
+					    .between = ",\n",
+					    .end = "\n]```"}},
+			     .before = "Action:\n```json\n[\n    {\n        \"tool_name\": \"",
+			     .after = "\",\n        \"parameters\":"},
+	[TOOLS_FUNCTIONARY_V31] = {.name = "functionary_v31",
+				   .words = {"<function=", "</function>"},
+				   .unless = "<parameter=",
+				   .marks = {{"<function=", 0, false}},
+				   .steps = {{TOOLS_OP_NAME, NULL, 0},
+					     {TOOLS_OP_LITERAL, ">", 0},
+					     {TOOLS_OP_JSON, NULL, 0}},
+				   .then = {{"</function>", -1, false}, {"<function=", 0, false}},
+				   .spellings = {{.call = "<function=", .args = ">", .close = "</function>"}},
+				   .before = "<function=",
+				   .after = ">"},
+	[TOOLS_FIREFUNCTION] = {.name = "firefunction",
+				.words = {"functools marker", "functools["},
+				.marks = {{"functools", 0, false}},
+				.steps = {{TOOLS_OP_LITERAL, "[", 0}, {TOOLS_OP_OBJECT, NULL, 0}},
+				.then = {{",", 1, false}, {"]", -1, false}},
+				.spellings = {{.open = " functools[",
+					       .call = "{\"name\": \"",
+					       .args = "\", \"arguments\": ",
+					       .close = "}",
+					       .between = ", ",
+					       .end = "]"}},
+				.before = " functools[{\"name\": \"",
+				.after = "\", \"arguments\":"},
 	[TOOLS_HARMONY] = {.name = "harmony",
 			   .words = {"<|channel|>", "<|call|>"},
 			   .marks = {{"<|channel|>commentary to=", 0, false}},
@@ -327,10 +379,12 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 
 /* The order of recognition: words of later formats also occur in templates of earlier ones. */
 static const enum tools_style order[] = {
-	TOOLS_DEEPSEEK_V32, TOOLS_DEEPSEEK_V3, TOOLS_DEEPSEEK_V31, TOOLS_KIMI_K2, TOOLS_SEED_OSS,
-	TOOLS_MINIMAX_M2,   TOOLS_QWEN3_CODER, TOOLS_GLM45,        TOOLS_GEMMA4,  TOOLS_APERTUS,
-	TOOLS_LFM2,         TOOLS_PHI4,        TOOLS_GRANITE,      TOOLS_COHERE,  TOOLS_MISTRAL,
-	TOOLS_HERMES,       TOOLS_PYTHONIC,    TOOLS_LLAMA3,       TOOLS_HARMONY,
+	TOOLS_DEEPSEEK_V32, TOOLS_DEEPSEEK_V3,  TOOLS_DEEPSEEK_V31, TOOLS_KIMI_K2,
+	TOOLS_SEED_OSS,     TOOLS_MINIMAX_M2,   TOOLS_QWEN3_CODER,  TOOLS_FUNCTIONARY_V31,
+	TOOLS_GLM45,        TOOLS_GEMMA4,       TOOLS_APERTUS,      TOOLS_LFM2,
+	TOOLS_PHI4,         TOOLS_FIREFUNCTION, TOOLS_GRANITE,      TOOLS_COHERE,
+	TOOLS_COMMAND_R,    TOOLS_MISTRAL,      TOOLS_APRIEL,       TOOLS_HERMES,
+	TOOLS_PYTHONIC,     TOOLS_LLAMA3,       TOOLS_HARMONY,
 };
 
 const struct tools_format *tools_format(enum tools_style style)
@@ -355,8 +409,9 @@ int tools_style_parse(const char *name, enum tools_style *out)
 const char *tools_style_names(void)
 {
 	return "none, hermes, llama3, pythonic, lfm2, qwen3_coder, seed_oss, minimax_m2, glm45, deepseek_v3, "
-	       "deepseek_v31, deepseek_v32, kimi_k2, mistral, granite, phi4, cohere, gemma4, apertus or "
-	       "harmony";
+	       "deepseek_v31, deepseek_v32, kimi_k2, mistral, granite, phi4, cohere, gemma4, apertus, "
+	       "apriel, "
+	       "command_r, functionary_v31, firefunction or harmony";
 }
 
 enum tools_style tools_style_of(bool (*mentions)(const void *user, const char *word),

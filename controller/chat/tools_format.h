@@ -39,6 +39,10 @@ enum tools_style {
 	TOOLS_COHERE,
 	TOOLS_GEMMA4,
 	TOOLS_APERTUS,
+	TOOLS_APRIEL,
+	TOOLS_COMMAND_R,       /* Command R and R+ */
+	TOOLS_FUNCTIONARY_V31, /* Functionary 3.1, which is trained from Llama 3.1 */
+	TOOLS_FIREFUNCTION,
 	TOOLS_HARMONY, /* gpt-oss */
 	TOOLS_N_STYLES
 };

@@ -1,4 +1,4 @@
-/* tools_passing.h - the ways in which chat templates receive a request's tools.  Pure. */
+/* tools_passing.h - the ways in which chat templates receive a request's tools. */
 #ifndef QUERN_CONTROLLER_CHAT_TOOLS_PASSING_H
 #define QUERN_CONTROLLER_CHAT_TOOLS_PASSING_H
 
@@ -10,6 +10,9 @@ enum tools_passing {
 	TOOLS_PASS_CUSTOM,   /* variable custom_tools: the same list (vLLM's template of Llama 4) */
 	TOOLS_PASS_XML,      /* variable xml_tools: a list of functions (SmolLM3) */
 	TOOLS_PASS_MEMBER,   /* member tools of the system message: JSON text of functions (Phi-4-mini) */
+	/* Variables functions, JSON text of functions, and datetime, today's date.  The template needs both,
+	 * without tools too (Firefunction). */
+	TOOLS_PASS_FUNCTIONS,
 	TOOLS_N_PASSINGS
 };
 

@@ -10,7 +10,8 @@ _quern_choices() {
 	--reasoning-parser) echo "auto none qwen3 deepseek_r1" ;;
 	--tool-parser)
 		echo "auto none hermes llama3 pythonic lfm2 qwen3_coder seed_oss minimax_m2 glm45 deepseek_v3" \
-			"deepseek_v31 deepseek_v32 kimi_k2 mistral granite phi4 cohere gemma4 apertus"
+			"deepseek_v31 deepseek_v32 kimi_k2 mistral granite phi4 cohere gemma4 apertus" \
+			"apriel command_r functionary_v31 firefunction harmony"
 		;;
 	esac
 }

@@ -227,6 +227,18 @@ Test(reasoning, gemma_4_apertus_and_granite_have_marks_of_their_own)
 	expect_marked("granite", "Here is my answer.", "", "Here is my answer.");
 }
 
+/* Apriel may also mark the end of its answer. */
+Test(reasoning, apriel_marks_its_reasoning_and_its_answer)
+{
+	expect_marked("apriel", "Here are my reasoning steps:\nHm. [1]\n[BEGIN FINAL RESPONSE]\nYes [a].",
+		      "Hm. [1]", "Yes [a].");
+	expect_marked("apriel",
+		      "Here are my reasoning steps:\nHm.\n[BEGIN FINAL RESPONSE]Yes.[END FINAL RESPONSE]",
+		      "Hm.", "Yes.");
+	expect_marked("apriel", "[BEGIN FINAL RESPONSE]Yes.", "", "Yes.");
+	expect_marked("apriel", "Yes [BEGIN.", "", "Yes [BEGIN.");
+}
+
 Test(reasoning, a_template_s_words_name_its_marks)
 {
 	static const struct {
@@ -237,6 +249,7 @@ Test(reasoning, a_template_s_words_name_its_marks)
 		{"Write your thoughts after 'Here is my thought process:' and write your response after "
 		 "'Here is my response:' for each user query.",
 		 "granite"},
+		{"provide the final solution in the following format: [BEGIN FINAL RESPONSE] ...", "apriel"},
 		{"{{ m.content.split('</think>') }} 'Here is my response:'", "qwen3"},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)

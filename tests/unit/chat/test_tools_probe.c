@@ -4,6 +4,8 @@
 #include "tests/unit/chat/chat_help.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 TestSuite(tools_probe, .timeout = 60);
@@ -42,15 +44,15 @@ Test(tools_probe, a_call_that_is_shown_decides)
 	       TOOLS_HERMES);
 }
 
-/* MiniCPM3's calls have LFM2's marks, and Apriel's tags look like Hermes's. */
+/* MiniCPM3's calls have LFM2's marks, and these lists have tags like Hermes's and Apriel's. */
 Test(tools_probe, a_format_that_cannot_read_the_call_is_none)
 {
 	expect(SHOWS("Calls stand within <|tool_call_start|> and <|tool_call_end|>. ",
 		     "<|tool_call_start|>\n```python\n{{ f.name }}(" KEYWORDS(
 			     "{{ f.arguments[k] | tojson }}") ")\n```\n<|tool_call_end|>\n"),
 	       TOOLS_NONE);
-	expect(SHOWS("<tool_call> ", "<tool_calls>[{\"name\": \"{{ f.name }}\", \"arguments\": "
-				     "{{ f.arguments | tojson }}}]</tool_calls>"),
+	expect(SHOWS("<tool_call> ", "<tool_calls>\n- name: {{ f.name }}\n  arguments: "
+				     "{{ f.arguments | tojson }}\n</tool_calls>"),
 	       TOOLS_NONE);
 }
 
@@ -143,6 +145,47 @@ Test(tools_probe, tools_are_passed_in_the_way_that_shows_them)
 		     "{% for m in messages %}{{ m.content }}{% endfor %}",
 		     "[{\"role\": \"user\", \"content\": \"a\"}]", "f;a");
 	expect_tools(xml, "[{\"role\": \"user\", \"content\": \"a\"}]", "f;a");
+}
+
+/* Return the prompt of a question; NULL: refused.  tools, kwargs: may be NULL, become the function's. */
+static char *question(const char *template, json_t *tools, json_t *kwargs)
+{
+	struct chat *c;
+	struct chat_prompt p = {0};
+	struct why why = {""};
+	json_t *m = json_pack("[{s:s, s:s}]", "role", "user", "content", "a");
+	cr_assert_eq(chat_help_load(template, "", "", &c, &why), 0, "%s", why.text);
+	const struct chat_input rq = {.messages = m, .tools = tools, .kwargs = kwargs};
+	char *text = chat_render_json(c, &rq, &p, &why) ? NULL : strdup(p.text.p);
+	chat_prompt_fini(&p);
+	chat_free(c);
+	json_decref(m);
+	json_decref(tools);
+	json_decref(kwargs);
+	return text;
+}
+
+/* Firefunction's template cannot be rendered without these two variables, whether or not there are tools. */
+Test(tools_probe, functions_and_the_date_are_passed_to_a_template_that_needs_them)
+{
+	static const char needs[] = "{% set t = functions + ' Today is ' + datetime + '. ' %}{{ t }}"
+				    "{% for m in messages %}{{ m.content }}{% endfor %}",
+			  has[] = "{% if functions is defined or datetime is defined %}no{% endif %}"
+				  "{% for m in messages %}{{ m.content }}{% endfor %}";
+	char *with =
+		question(needs, json_pack("[{s:s, s:{s:s}}]", "type", "function", "function", "name", "f"),
+			 json_pack("{s:s}", "datetime", "Monday"));
+	char *without = question(needs, NULL, NULL), *other = question(has, NULL, NULL);
+	int year, month, day, n = 0;
+	cr_assert(with && without && other);
+	cr_expect_str_eq(with, "[\n    {\n        \"name\": \"f\"\n    }\n] Today is Monday. a");
+	cr_expect_eq(sscanf(without, "[] Today is %4d-%2d-%2d. a%n", &year, &month, &day, &n), 3, "%s",
+		     without);
+	cr_expect_eq((size_t)n, strlen(without), "%s", without);
+	cr_expect_str_eq(other, "a");
+	free(with);
+	free(without);
+	free(other);
 }
 
 /* A template with long loops for every message loads after few steps and supports no tools. */

@@ -163,6 +163,11 @@ Test(tools_templates, what_a_template_writes_is_read_back)
 		int n_calls;
 	} all[] = {
 		{"Apertus-8B-Instruct.jinja", TOOLS_APERTUS, 2},
+		{"Apriel-1.6-15b-Thinker-fixed.jinja", TOOLS_APRIEL, 2},
+		{"unsloth-Apriel-1.5.jinja", TOOLS_APRIEL, 2},
+		{"CohereForAI-c4ai-command-r-plus-tool_use.jinja", TOOLS_COMMAND_R, 2},
+		{"meetkai-functionary-medium-v3.1.jinja", TOOLS_FUNCTIONARY_V31, 2},
+		{"fireworks-ai-llama-3-firefunction-v2.jinja", TOOLS_FIREFUNCTION, 2},
 		{"ByteDance-Seed-OSS.jinja", TOOLS_SEED_OSS, 2},
 		{"Cohere2MoE.jinja", TOOLS_COHERE, 2},
 		{"CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja", TOOLS_COHERE, 2},
@@ -218,8 +223,9 @@ Test(tools_templates, others_are_recognized_or_not_taken_for_a_format)
 		{"ibm-granite-granite-3.3-2B-Instruct.jinja", TOOLS_GRANITE},
 		{"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", TOOLS_DEEPSEEK_V3},
 		{"Kimi-K2-Thinking.jinja", TOOLS_KIMI_K2},
-		{"unsloth-Apriel-1.5.jinja", TOOLS_NONE},
-		{"meetkai-functionary-medium-v3.1.jinja", TOOLS_NONE},
+		{"GigaChat3-10B-A1.8B.jinja", TOOLS_NONE},
+		{"GigaChat3.1-10B-A1.8B.jinja", TOOLS_NONE},
+		{"meetkai-functionary-medium-v3.2.jinja", TOOLS_NONE},
 		{"google-gemma-2-2b-it.jinja", TOOLS_NONE},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
