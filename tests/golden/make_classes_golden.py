@@ -27,6 +27,7 @@ SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_
 GPT = dict(n_embd=64, n_head=4, n_layer=2, n_positions=CONTEXT)
 GRANITE = dict(embedding_multiplier=3.0, logits_scaling=2.0, residual_multiplier=0.6, attention_multiplier=0.2)
 FULL, SLIDING = "full_attention", "sliding_attention"
+FEW = dict(num_experts_per_tok=2, moe_intermediate_size=16)
 # Name: model type, and what differs from SIZES.
 CLASSES = {
     "xglm": ("xglm", dict(d_model=64, ffn_dim=128, num_layers=2, attention_heads=4)),
@@ -63,6 +64,23 @@ CLASSES = {
     "cohere-compass": ("cohere_compass_text", dict(
         num_hidden_layers=3, sliding_window=16, layer_types=[SLIDING, FULL, SLIDING], logit_scale=0.5,
         rope_parameters={FULL: None, SLIDING: dict(rope_type="default", rope_theta=10000.0, mrope_section=[3, 3, 2])})),
+    "falcon-2": ("falcon", dict(num_kv_heads=2, alibi=False, bias=False, ffn_hidden_size=128, new_decoder_architecture=True,
+                                num_ln_in_parallel_attn=1)),
+    "aria-bias": ("aria_text", dict(moe_num_experts=4, moe_topk=2, moe_num_shared_experts=1, intermediate_size=16,
+                                    attention_bias=True, mlp_bias=True)),
+    "hy-v3-own": ("hy_v3", FEW | dict(num_experts=4, num_shared_experts=1, mlp_layer_types=["dense", "sparse"],
+                                      router_scaling_factor=1.5)),
+    "granitemoeshared-own": ("granitemoeshared", GRANITE | dict(num_local_experts=4, num_experts_per_tok=2,
+                                                                intermediate_size=32, shared_intermediate_size=32)),
+    "exaone-moe-own": ("exaone_moe", FEW | dict(num_experts=4, num_shared_experts=1, sliding_window=16,
+                                                layer_types=[SLIDING, FULL], mlp_layer_types=["dense", "sparse"])),
+    "ernie-moe-own": ("ernie4_5_moe", dict(intermediate_size=64, moe_intermediate_size=32, moe_k=2, moe_num_experts=4,
+                                           moe_num_shared_experts=1, moe_layer_start_index=1, moe_layer_end_index=1,
+                                           moe_layer_interval=1)),
+    "minimax-m2-own": ("minimax_m2", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=16,
+                                          rope_parameters=dict(rope_type="default", rope_theta=5e6,
+                                                               partial_rotary_factor=0.5))),
+    "qwen2-moe-own": ("qwen2_moe", FEW | dict(num_experts=4, shared_expert_intermediate_size=32)),
 }
 MODELS = {"emu3_text_model": "Emu3ForCausalLM"}     # classes that AutoModelForCausalLM does not know
 SMALL = {"xglm": 0.03, "ctrl": 0.05, "openai-gpt": 0.12, "granite_swa": 0.04}        # of embeddings that are scaled, or of rows that no norm precedes
@@ -77,12 +95,13 @@ def config_of(kind, over):
     return cls(**{k: v for k, v in SIZES.items() if k in known and k not in renamed} | over)
 
 
-def saved(config):
-    """Return config.json, and the names and shapes of the tensors, as transformers saves them."""
+def saved(config, own):
+    """Return config.json, and the names and shapes of the tensors, as transformers saves them.  own: in its own form, as with
+    save_original_format=False, else in that of the class's first models."""
     kinds = getattr(transformers, MODELS.get(config.model_type, ""), None)
     with tempfile.TemporaryDirectory() as tmp:
         model = kinds(config) if kinds else transformers.AutoModelForCausalLM.from_config(config)
-        model.save_pretrained(tmp)
+        model.save_pretrained(tmp, save_original_format=not own)
         with open(os.path.join(tmp, "model.safetensors"), "rb") as f:
             header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
         with open(os.path.join(tmp, "config.json"), encoding="utf-8") as f:
@@ -119,7 +138,7 @@ def spread(kind, name, shape, tied):
 @torch.no_grad()
 def case(name):
     kind, over = CLASSES[name]
-    config, shapes = saved(config_of(kind, over))
+    config, shapes = saved(config_of(kind, over), name.endswith("-own"))
     tied = config.get("tie_word_embeddings", False)
     out = dict(name=name, config=config, tensors=[[n, s, *spread(kind, n, s, tied)] for n, s in shapes.items()])
     with tempfile.TemporaryDirectory() as tmp:
