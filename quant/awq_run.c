@@ -70,11 +70,6 @@ static int check_source(struct run *r)
 		return err_why(r->why, -ENOTSUP,
 			       "awq4 does not know q, k and v of %s, whose rows are stored in turns",
 			       r->model.config.arch_name);
-	if (r->model.config.family->transposed)
-		return err_why(
-			r->why, -ENOTSUP,
-			"awq4 does not know the layers of %s, which are stored by input (int4-rtn does)",
-			r->model.config.arch_name);
 	for (int i = 0; i < w->n_layers; i++) {
 		struct layer_plan p;
 		plan_init(r, i, &p);
@@ -181,9 +176,12 @@ static uint64_t fingerprint(const struct run *r)
 
 /* ---- layers ---- */
 
-/* Release the pages of a layer: they are not read again before the end. */
+/* Release the pages of a layer: they are not read again before the end.  A family that is stored by input has
+ * its layers in memory, transposed. */
 static void forget(const struct layer_plan *p)
 {
+	if (p->c->family->transposed)
+		return;
 	for (int i = 0; i < p->n_linears; i++) {
 		const struct weights_linear *l = p->linears[i].from;
 		file_forget(l->w, (size_t)l->n * (size_t)l->k * (l->dtype == CONFIG_F32 ? 4 : 2));

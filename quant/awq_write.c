@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/family.h"
 #include "kernels/half.h"
 #include "quant/convert/hf_files.h"
 #include "quant/writer/writer.h"
@@ -248,12 +249,18 @@ static int write_codes(struct job *j, const struct layer_plan *p, int first, int
 static int write_floats(struct job *j, const struct layer_plan *p, int first, int end)
 {
 	struct source *s = find(j, p->linears[first].name, ".weight");
-	int64_t row0 = 0;
-	int rc = 0;
-	for (int i = first; s && !rc && i < end; i++) {
+	const bool by_input = j->a->config->family->transposed;
+	const size_t k = (size_t)p->linears[first].from->k;
+	size_t all = 0, row0 = 0;
+	if (!s)
+		return 0;
+	for (int i = first; i < end; i++)
+		all += (size_t)p->linears[i].from->n;
+	unsigned char *out = xmalloc(all * k * sizeof(float));
+	for (int i = first; i < end; i++) {
 		const struct layer_linear *l = &p->linears[i];
 		const float *in_by = p->blocks[l->block].in_by;
-		const size_t n = (size_t)l->from->n, k = (size_t)l->from->k;
+		const size_t n = (size_t)l->from->n;
 		float *w = xmalloc(n * k * sizeof *w);
 		layer_floats(l->from, w);
 		for (size_t r = 0; r < n; r++)
@@ -261,13 +268,15 @@ static int write_floats(struct job *j, const struct layer_plan *p, int first, in
 				float x = w[r * k + c];
 				x = in_by ? x * in_by[c] : x;
 				x = l->out_by ? x / l->out_by[r] : x;
-				store(l->from->dtype, x, w, r * k + c);
+				store(l->from->dtype, x, out,
+				      by_input ? c * all + row0 + r : (row0 + r) * k + c);
 			}
-		rc = writer_rows(j->w, s->to, row0, (int64_t)n, w, j->why);
-		row0 += (int64_t)n;
+		row0 += n;
 		free(w);
-		s->written = true;
 	}
+	s->written = true;
+	const int rc = put(j, s->to, out);
+	free(out);
 	return rc;
 }
 
