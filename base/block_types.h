@@ -54,10 +54,10 @@
 	READ(10, Q2_K, q2_k,         256,  84, 2, 16,  -1, F16,  NULL,        80,  82) \
 	READ(11, Q3_K, q3_k,         256, 110, 3, 16,   4, F16,  NULL,       108,  -1) \
 	WRITE(12, Q4_K, q4_k,        256, 144, 4, 32,  -1, F16,  NULL,         0,   2,   q6_k, 14) \
-	READ(13, Q5_K, q5_k,         256, 176, 5, 32,  -1, F16,  NULL,         0,   2) \
+	WRITE(13, Q5_K, q5_k,        256, 176, 5, 32,  -1, F16,  NULL,         0,   2,   q6_k, 16) \
 	WRITE(14, Q6_K, q6_k,        256, 210, 6, 16,  32, F16,  NULL,       208,  -1,   q6_k, 18) \
-	READ(20, IQ4_NL, iq4_nl,      32,  18, 4, 32,   0, F16,  iq4_table,    0,  -1) \
-	READ(23, IQ4_XS, iq4_xs,     256, 136, 4, 32,   0, F16,  iq4_table,    0,  -1) \
+	READ(20, IQ4_NL, iq4_nl,      32,  18, 4, 32,   0, F16,  gguf_iq4,     0,  -1) \
+	WRITE(23, IQ4_XS, iq4_xs,    256, 136, 4, 32,   0, F16,  gguf_iq4,     0,  -1,   q6_k, 30) \
 	READ(39, MXFP4, mxfp4,        32,  17, 4, 32,   0, BF16, codes_e2m1,  -1,  -1)
 /* clang-format on */
 

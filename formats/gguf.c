@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -34,6 +35,7 @@ struct key {
 	enum gguf_value type;
 	const unsigned char *at; /* the value, or the values of an array */
 	struct gguf_array array;
+	struct gguf_key stored; /* for gguf_key_at() */
 };
 
 struct part {
@@ -218,7 +220,10 @@ static int read_key(struct reader *r, uint64_t i, struct key *k)
 		return bad(r, -EINVAL, "a value of an unknown type");
 	k->type = (enum gguf_value)type;
 	k->at = r->p + r->at;
-	return take_value(r, type, 0, &k->array);
+	k->stored = (struct gguf_key){.name = k->name, .type = k->type, .at = k->at};
+	rc = take_value(r, type, 0, &k->array);
+	k->stored.bytes = (size_t)(r->p + r->at - k->at);
+	return rc;
 }
 
 static int read_keys(struct reader *r, uint64_t n, struct key **out)
@@ -340,6 +345,17 @@ static const struct key *find_key(const struct gguf *g, const char *key, struct 
 	if (!k)
 		err_why(why, -ENOENT, "%s: key %s is missing", g->path, key);
 	return k;
+}
+
+int gguf_n_keys(const struct gguf *g)
+{
+	return (int)g->n_keys;
+}
+
+struct gguf_key gguf_key_at(const struct gguf *g, int i)
+{
+	assert(i >= 0 && (size_t)i < g->n_keys);
+	return g->keys[i].stored;
 }
 
 int gguf_find_string(const struct gguf *g, const char *key, struct gguf_string *out, struct why *why)

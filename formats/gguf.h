@@ -77,6 +77,16 @@ void gguf_close(struct gguf *g); /* NULL is fine */
 /* Return whether path is a GGUF file or directory, by its first bytes. */
 bool gguf_is(const char *path);
 
+/* A key with its value as stored: an array begins with its type and count. */
+struct gguf_key {
+	struct gguf_string name;
+	enum gguf_value type;
+	const unsigned char *at; /* in the mapping, unaligned */
+	size_t bytes;
+};
+int gguf_n_keys(const struct gguf *g);
+struct gguf_key gguf_key_at(const struct gguf *g, int i); /* in the order of names */
+
 /* Find a value by key.  0; -ENOENT: no such key, *out is unchanged; -EINVAL with why: another type, or too
  * large.  int takes every integer type; num takes integers and floats. */
 int gguf_find_string(const struct gguf *g, const char *key, struct gguf_string *out, struct why *why);
@@ -103,6 +113,8 @@ const char *gguf_path(const struct gguf *g);                                 /* 
 /* Describe a matrix of n rows and k columns in a quantized type as codes, which read it in place.  False:
  * the type is not quantized, or only its name is known. */
 bool gguf_codes(enum gguf_type t, int n, int k, const void *data, struct codes *out);
+
+extern const float gguf_iq4[16]; /* values of the codes of IQ4_NL and IQ4_XS: ascending whole numbers */
 
 /* ---- models (gguf_config.c, gguf_weights.c), for formats/model_file.h ---- */
 

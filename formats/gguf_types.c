@@ -7,7 +7,7 @@
 
 enum { SMALL = 32, LARGE = 256 }; /* values of a block, and of a super-block */
 
-static const float iq4_table[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const float gguf_iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 /* Output pointers for the values of one block. */
 struct block {

@@ -31,15 +31,17 @@ enum { N_TYPES = sizeof types / sizeof *types };
 static const struct usage usage = {
 	.name = "quantize",
 	.words = "MODEL DST | --compare A B TEXT",
-	.about = "Quantizes the weights of MODEL, a directory of safetensors with floats, and writes the "
-		 "model "
-		 "to\nDST, which must not exist.\n\n"
-		 "  " BLOCK_WORDS_WRITTEN
-		 "    a GGUF file, rounded to nearest as llama.cpp does without a text\n"
-		 "  int4-rtn                a directory: AWQ of 4 bits, rounded to nearest\n"
-		 "  int8, fp8               a directory: compressed-tensors, a scale for each output\n"
-		 "  awq4                    a directory: AWQ of 4 bits, calibrated on a text\n\n"
-		 "With --compare: prints how far model B is from model A on the text of a file.",
+	.about =
+		"Quantizes the weights of MODEL, a directory of safetensors with floats, and writes the "
+		"model "
+		"to\nDST, which must not exist.  For the types of a GGUF file, MODEL may be a GGUF file with "
+		"floats\nor Q8_0.\n\n"
+		"  " BLOCK_WORDS_WRITTEN
+		"    a GGUF file, rounded to nearest as llama.cpp does without a text\n"
+		"  int4-rtn                a directory: AWQ of 4 bits, rounded to nearest\n"
+		"  int8, fp8               a directory: compressed-tensors, a scale for each output\n"
+		"  awq4                    a directory: AWQ of 4 bits, calibrated on a text\n\n"
+		"With --compare: prints how far model B is from model A on the text of a file.",
 	.min_words = 2,
 	.max_words = 3,
 };

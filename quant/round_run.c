@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "cli/terminal/term.h"
+#include "formats/gguf.h"
 #include "quant/int4.h"
 #include "quant/measure.h"
 #include "quant/parallel.h"
@@ -167,7 +168,7 @@ static int open_source(struct run *r)
 	if (file_exists(o->dst) || file_is_dir(o->dst))
 		return err_why(r->why, -EEXIST, "%s exists already: remove it, or name another result",
 			       o->dst);
-	if (!file_is_dir(o->source))
+	if (!file_is_dir(o->source) && !(r->gguf && gguf_is(o->source)))
 		return err_why(
 			r->why, -ENOTSUP,
 			"%s is not a directory of safetensors, which --type %s needs: make one with quern "
@@ -199,7 +200,7 @@ static int measure_result(struct run *r)
 int round_run(const struct quantize_options *o, struct why *why)
 {
 	struct run r = {.o = o,
-			.gguf = o->type[0] == 'q',
+			.gguf = gguf_quantize_has(o->type),
 			.keep = {.patterns = o->keep, .n_patterns = o->n_keep},
 			.to = o->keep_worst ? 0.5 : 1,
 			.why = why};

@@ -24,23 +24,25 @@ static const struct usage usage = {
 		 "the file model.ak48), or the GGUF file itself.\n"
 		 "\n"
 		 "  safetensors  from a directory of safetensors, a GGUF file with floats, an ak48 file\n"
-		 "  gguf         from a directory of safetensors with floats\n"
+		 "  gguf         from a directory of safetensors with floats; from a GGUF file or its "
+		 "shards, as "
+		 "one file\n"
 		 "  ak48         from a directory of safetensors: Qwen3 in AWQ INT4",
 	.min_words = 2,
 	.max_words = 2,
 };
 
-/* Check that src is a directory of safetensors, or print an error. */
+/* Check that src is a directory of safetensors, or for gguf a GGUF file; or print an error. */
 static int check_directory(const char *src, enum writer_format to)
 {
-	if (file_is_dir(src) && !gguf_is(src))
+	if (gguf_is(src) ? to == WRITER_GGUF : file_is_dir(src))
 		return COMMAND_GO_ON;
 	if (!file_exists(src))
 		return term_error("%s does not exist", src);
 	return term_error(
-		"%s is no directory of safetensors, which --to %s needs: convert it --to safetensors "
+		"%s is no directory of safetensors%s, which --to %s needs: convert it --to safetensors "
 		"first",
-		src, to == WRITER_GGUF ? "gguf" : "ak48");
+		src, to == WRITER_GGUF ? " and no GGUF file" : "", to == WRITER_GGUF ? "gguf" : "ak48");
 }
 
 static int run(struct opts *o)

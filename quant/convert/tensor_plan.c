@@ -10,6 +10,7 @@
 #include "formats/weights.h"
 #include "kernels/half.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -121,6 +122,31 @@ bool tensor_plan_is_float(const char *type)
 static size_t real_bytes(enum real t)
 {
 	return t == REAL_F32 ? 4 : 2;
+}
+
+/* Return the bytes of a row of the source; 0: its type is not known here, and it is copied. */
+static size_t source_row_bytes(const struct tensor_plan_item *t, int64_t columns)
+{
+	enum gguf_type type;
+	int values, bytes;
+	const enum real real = real_of(t->source_type);
+	if (real != REAL_NONE)
+		return (size_t)columns * real_bytes(real);
+	if (!t->encode || !gguf_type_of(t->source_type, &type, &values, &bytes))
+		return 0;
+	return (size_t)(columns / values) * (size_t)bytes;
+}
+
+/* Decode rows of blocks of a GGUF type. */
+static void decode_blocks(const char *name, const void *in, int64_t rows, int64_t columns, float *out)
+{
+	enum gguf_type type;
+	int values, bytes;
+	struct codes c;
+	const bool known = gguf_type_of(name, &type, &values, &bytes) &&
+			   gguf_codes(type, (int)rows, (int)columns, in, &c);
+	assert(known);
+	codes_floats(&c, 0, (int)rows, out);
 }
 
 static void decode(enum real t, const void *in, size_t n, float *out)
@@ -237,12 +263,15 @@ static int change(const struct run *r, int64_t row0, int64_t n, const void **out
 	if (r->from == r->to && !t->encode && t->add == 0)
 		return 0;
 	const size_t values = (size_t)(n * r->columns);
-	decode(r->from, from, values, r->values);
+	if (r->from == REAL_NONE)
+		decode_blocks(t->source_type, from, n, r->columns, r->values);
+	else
+		decode(r->from, from, values, r->values);
 	size_t good = t->add != 0 ? add_exactly(r->values, values, t->add) : values;
 	if (good == values && t->encode)
 		good = count_encodable(r->values, values);
 	if (good == values && t->encode)
-		t->encode(r->values, values, r->out);
+		t->encode(r->values, (size_t)n, (size_t)r->columns, t->importance, r->out);
 	else if (good == values)
 		good = store(r->to, r->values, values, r->out);
 	*out = r->out;
@@ -270,7 +299,9 @@ static int run_item(struct run *r)
 	r->to_row = writer_row_bytes(r->w, t->slot);
 	r->columns = t->n_dims ? t->shape[t->n_dims - 1] : 1;
 	r->n_rows = w_rows;
-	r->from_row = r->from == REAL_NONE ? r->to_row : (size_t)r->columns * real_bytes(r->from);
+	r->from_row = source_row_bytes(t, r->columns);
+	if (!r->from_row)
+		r->from_row = r->to_row;
 	if (t->n_dims == 1 && t->heads) { /* a bias: its values are permuted like rows */
 		r->n_rows = r->columns;
 		r->columns = 1;
@@ -315,11 +346,9 @@ static double source_bytes(const struct tensor_plan *p, const struct writer *w)
 	double all = 0;
 	for (size_t i = 0; i < p->n; i++) {
 		const struct tensor_plan_item *t = &p->items[i];
-		const enum real from = real_of(t->source_type);
 		const double rows = (double)(t->stack ? t->shape[0] : writer_n_rows(w, t->slot));
-		all += rows * (from == REAL_NONE ? (double)writer_row_bytes(w, t->slot)
-						 : (double)(t->n_dims ? t->shape[t->n_dims - 1] : 1) *
-							   (double)real_bytes(from));
+		const size_t row = source_row_bytes(t, t->n_dims ? t->shape[t->n_dims - 1] : 1);
+		all += rows * (double)(row ? row : writer_row_bytes(w, t->slot));
 	}
 	return all;
 }

@@ -10,8 +10,10 @@
 
 #include <stddef.h>
 
-/* Encode whole rows of floats, n_values in all, to a stored type. */
-typedef void (*tensor_plan_encode)(const float *in, size_t n_values, void *out);
+/* Encode whole rows of floats, in [rows][columns], to a stored type.  importance: [columns] weights of the
+ * errors of the row's values, or NULL. */
+typedef void (*tensor_plan_encode)(const float *in, size_t rows, size_t columns, const float *importance,
+				   void *out);
 
 struct tensor_plan_item {
 	char name[NAME_SIZE]; /* name in the new model */
@@ -21,12 +23,13 @@ struct tensor_plan_item {
 
 	const char *source; /* name in the old model, borrowed */
 	const char *source_type;
-	const void *data;          /* contiguous rows */
-	bool mapped;               /* data is in a mapped file: pages are released once they are read */
-	int heads;                 /* heads within which rows are permuted; 0: rows keep their order */
-	bool halves;               /* permute from neighbours to halves; else from halves to neighbours */
-	float add;                 /* added to every value (Gemma's norms) */
+	const void *data; /* contiguous rows; a source that is encoded may be blocks of a GGUF type */
+	bool mapped;      /* data is in a mapped file: pages are released once they are read */
+	int heads;        /* heads within which rows are permuted; 0: rows keep their order */
+	bool halves;      /* permute from neighbours to halves; else from halves to neighbours */
+	float add;        /* added to every value (Gemma's norms) */
 	tensor_plan_encode encode; /* NULL: same type as the source, or floats that hold the same values */
+	const float *importance;   /* [columns] for encode(), borrowed; or NULL */
 	/* Position `place` of `stack` matrices that form one tensor of three dimensions.  The items of a
 	 * stack follow one another, and the first has the tensor's name.  stack 0: a tensor of its own. */
 	int stack, place;

@@ -61,10 +61,10 @@ static int add_item(struct job *j, const struct st_tensor *t, const struct name 
 	if (name->part == NAME_NORM && !name->bias)
 		p->add = c->family->norm_offset;
 	if (j->choice && !vector && name->part != NAME_ROUTER) {
-		const char *type = NULL;
-		j->choice->type(j->choice->ctx, c, name, t->shape[1], &type, &p->encode);
-		p->type = type ? type : p->type;
-		j->quantized |= type && name->part != NAME_EMBED && name->part != NAME_HEAD;
+		const int rc = j->choice->type(j->choice->ctx, c, name, p);
+		if (rc < 0)
+			return rc;
+		j->quantized |= rc && name->part != NAME_EMBED && name->part != NAME_HEAD;
 	}
 	return tensor_plan_permute(p, c, name->part, false, j->why);
 }
@@ -157,11 +157,23 @@ static int put_keys(struct job *j)
 	const int rc = gguf_keys_config(j->w, &j->c, name, j->why);
 	if (rc)
 		return rc;
-	if (j->quantized) {
-		writer_meta_u32(j->w, "general.quantization_version", 2);
-		writer_meta_u32(j->w, "general.file_type", (uint32_t)j->choice->file_type);
-	}
 	return gguf_keys_vocab(j->w, &j->c, j->src, j->why);
+}
+
+int to_gguf_chosen(struct writer *w, const struct gguf_choice *choice, bool quantized, struct why *why)
+{
+	if (!choice)
+		return 0;
+	if (!quantized)
+		return err_why(
+			why, -ENOTSUP,
+			"no linear layer of the model has rows of whole blocks, which the type needs, or "
+			"--keep names them all");
+	writer_meta_u32(w, "general.quantization_version", 2);
+	writer_meta_u32(w, "general.file_type", (uint32_t)choice->file_type);
+	if (choice->keys)
+		choice->keys(choice->ctx, w);
+	return 0;
 }
 
 /* Write the names of vectors and routers that are now F32, grouped by their original type. */
@@ -199,22 +211,20 @@ static bool has_ends(const struct model_config *a, const struct model_config *b)
 	return true;
 }
 
-/* Check before the weights are written that the file's keys give the model's configuration back: this finds
- * whatever GGUF cannot express. */
-static int check_keys(struct job *j)
+int to_gguf_check_keys(struct writer *w, const struct model_config *c, struct why *why)
 {
 	struct model_config back;
 	char *path;
-	int rc = writer_preview(j->w, &path, j->why);
+	int rc = writer_preview(w, &path, why);
 	if (rc)
 		return rc;
-	if (!(rc = gguf_config_load(path, &back, j->why))) {
-		rc = config_match(&j->c, &back, "a GGUF file", j->why);
-		if (!rc && !has_ends(&j->c, &back))
+	if (!(rc = gguf_config_load(path, &back, why))) {
+		rc = config_match(c, &back, "a GGUF file", why);
+		if (!rc && !has_ends(c, &back))
 			rc = err_why(
-				j->why, -ENOTSUP,
+				why, -ENOTSUP,
 				"the model has %d ends in eos_token_id, and a GGUF file has keys for three",
-				j->c.n_eos);
+				c->n_eos);
 		model_config_fini(&back);
 	}
 	free(path);
@@ -228,11 +238,8 @@ static int run(struct job *j, const char *dst)
 		rc = tensor_plan_check(j->src, &j->c, j->why);
 	if (!rc)
 		rc = make_plan(j);
-	if (!rc && j->choice && !j->quantized)
-		rc = err_why(
-			j->why, -ENOTSUP,
-			"no linear layer of the model has rows of whole blocks, which the type needs, or "
-			"--keep names them all");
+	if (!rc)
+		rc = to_gguf_chosen(j->w, j->choice, j->quantized, j->why);
 	if (!rc)
 		rc = put_keys(j);
 	if (!rc)
@@ -246,7 +253,7 @@ static int run(struct job *j, const char *dst)
 	if (!rc)
 		rc = tensor_plan_run(&j->made, j->w, dst, j->why);
 	if (!rc)
-		rc = check_keys(j);
+		rc = to_gguf_check_keys(j->w, &j->c, j->why);
 	if (!rc)
 		rc = tensor_plan_run(&j->plan, j->w, dst, j->why);
 	return rc;
@@ -254,6 +261,8 @@ static int run(struct job *j, const char *dst)
 
 int to_gguf(const char *src, const char *dst, const struct gguf_choice *choice, struct why *why)
 {
+	if (gguf_is(src))
+		return to_gguf_copy(src, dst, choice, why);
 	struct job j = {.src = src, .choice = choice, .why = why};
 	int rc = hf_config_load(src, &j.c, why);
 	if (rc)

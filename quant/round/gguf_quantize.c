@@ -23,30 +23,42 @@ static const struct block_type types[] = {
 	{#name, #NAME, values, gguf_encode_##name, #head, file},
 	BLOCK_TYPES(BLOCK_NONE, ROW)};
 
-static const struct block_type *type_of(const char *option)
+static const struct block_type *find_type(const char *option)
 {
-	size_t i = 0;
-	while (strcmp(types[i].option, option) != 0) {
-		i++;
-		assert(i < sizeof types / sizeof *types);
-	}
-	return &types[i];
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+		if (strcmp(types[i].option, option) == 0)
+			return &types[i];
+	return NULL;
+}
+
+bool gguf_quantize_has(const char *option)
+{
+	return find_type(option) != NULL;
 }
 
 struct choosing {
 	const struct block_type *type, *head, *fallback; /* fallback: for rows that are not whole blocks */
 	const struct keep *keep;
 	int n_q8, n_plain; /* matrices with rows that are not whole blocks of the type, and of 32 */
+	struct why *why;
 };
 
-static void choose(void *ctx, const struct model_config *config, const struct name *n, int64_t columns,
-		   const char **type, tensor_plan_encode *encode)
+/* Return whether a pattern or name of the user is of this part, by its name in either layout. */
+static bool is_kept(const struct choosing *c, const struct model_config *config, const struct name *n)
+{
+	char hf[NAME_SIZE], gguf[NAME_SIZE];
+	snprintf(hf, sizeof hf, "%.*s", (int)(strrchr(n->hf, '.') - n->hf), n->hf);
+	snprintf(gguf, sizeof gguf, "%.*s", (int)(strrchr(n->gguf, '.') - n->gguf), n->gguf);
+	return keep_of(c->keep, hf, config->experts.n) || keep_of(c->keep, gguf, 0);
+}
+
+static int choose(void *ctx, const struct model_config *config, const struct name *n,
+		  struct tensor_plan_item *item)
 {
 	struct choosing *c = ctx;
-	char module[NAME_SIZE];
-	snprintf(module, sizeof module, "%.*s", (int)(strrchr(n->hf, '.') - n->hf), n->hf);
-	if (keep_of(c->keep, module, config->experts.n))
-		return;
+	const int64_t columns = item->shape[1];
+	if (is_kept(c, config, n))
+		return 0;
 	const bool head = n->part == NAME_HEAD || (n->part == NAME_EMBED && config->tied);
 	const struct block_type *t = head ? c->head : c->type;
 	if (columns % t->values) {
@@ -56,18 +68,30 @@ static void choose(void *ctx, const struct model_config *config, const struct na
 	if (columns % t->values) {
 		c->n_q8--;
 		c->n_plain++;
-		return;
+		return 0;
 	}
-	*type = t->name;
-	*encode = t->encode;
+	item->type = t->name;
+	if (strcmp(item->source_type, t->name) == 0) /* a GGUF file that has it already */
+		return 1;
+	if (!tensor_plan_is_float(item->source_type) && strcmp(item->source_type, "Q8_0") != 0)
+		return err_why(c->why, -ENOTSUP,
+			       "tensor %s is %s: quantize the model that it was made of, in F32, F16, BF16 "
+			       "or Q8_0",
+			       item->source, item->source_type);
+	item->encode = t->encode;
+	return 1;
 }
 
 int gguf_quantize(const char *src, const char *dst, const char *option, const struct keep *keep,
 		  struct why *why)
 {
-	const struct block_type *type = type_of(option);
-	struct choosing c = {
-		.type = type, .head = type_of(type->head), .fallback = type_of("q8_0"), .keep = keep};
+	const struct block_type *type = find_type(option);
+	assert(type);
+	struct choosing c = {.type = type,
+			     .head = find_type(type->head),
+			     .fallback = find_type("q8_0"),
+			     .keep = keep,
+			     .why = why};
 	const struct gguf_choice choice = {.type = choose, .ctx = &c, .file_type = type->file_type};
 	const int rc = to_gguf(src, dst, &choice, why);
 	if (!rc && c.n_q8)

@@ -1,4 +1,4 @@
-/* gguf_quantize.h - write a float model as a GGUF file of a quantized type, rounded to nearest.
+/* gguf_quantize.h - write a model as a GGUF file of a quantized type, rounded to nearest.
  *
  * Linear layers and the embedding get the type.  With the 4-bit types the head, or the tied embedding, has a
  * finer type, as in llama.cpp (base/block_types.h).  A matrix with rows that are not whole blocks is Q8_0, or
@@ -9,10 +9,14 @@
 #include "base/err.h"
 #include "quant/round/keep.h"
 
-#include <stddef.h>
+#include <stdbool.h>
 
-/* Quantize.  type: name of a type that can be written, such as "q4_k".  keep: parts that stay unchanged.
- * -ENOTSUP, ... with the reason; also if no linear layer would be quantized. */
+/* Return whether it is the option of a type that can be written, such as "q4_k". */
+bool gguf_quantize_has(const char *type);
+
+/* Quantize src, a directory of safetensors or a GGUF file (or its shards) with floats or Q8_0.  type: one of
+ * gguf_quantize_has().  keep: parts that stay unchanged.  -ENOTSUP, ... with the reason; also if no linear
+ * layer would be quantized. */
 int gguf_quantize(const char *src, const char *dst, const char *type, const struct keep *keep,
 		  struct why *why);
 

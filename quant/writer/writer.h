@@ -74,6 +74,10 @@ void writer_meta_bools(struct writer *w, const char *key, const bool *v, size_t 
 void writer_meta_strings(struct writer *w, const char *key, size_t n);
 void writer_meta_item(struct writer *w, const char *s, size_t n);
 
+/* Add a key with a value as another GGUF file stores it. */
+struct gguf_key;
+void writer_meta_key(struct writer *w, const struct gguf_key *key);
+
 /* Set the header of an ak48 file. */
 void writer_header(struct writer *w, const void *head, size_t n);
 

@@ -39,12 +39,23 @@ static void put_string(struct buf *b, const char *s, size_t n)
 	buf_put(b, s, n);
 }
 
-static void put_key(struct writer *w, const char *key, enum gguf_value type)
+static void put_named(struct writer *w, const char *key, size_t n, enum gguf_value type)
 {
 	assert(!w->begun);
-	put_string(&w->meta, key, strlen(key));
+	put_string(&w->meta, key, n);
 	put_u32(&w->meta, (uint32_t)type);
 	w->n_meta++;
+}
+
+static void put_key(struct writer *w, const char *key, enum gguf_value type)
+{
+	put_named(w, key, strlen(key), type);
+}
+
+void writer_meta_key(struct writer *w, const struct gguf_key *key)
+{
+	put_named(w, key->name.p, key->name.n, key->type);
+	buf_put(&w->meta, key->at, key->bytes);
 }
 
 void writer_meta_string(struct writer *w, const char *key, const char *s, size_t n)

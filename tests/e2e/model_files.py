@@ -27,9 +27,9 @@ def safetensors(folder):
 
 def gguf(path):
     """Read the keys of a GGUF file, and its tensors as (type, shape, bytes). Types: F32, F16, BF16, Q8_0, Q4_0, Q4_K,
-    Q6_K."""
+    Q5_K, Q6_K, IQ4_XS."""
     data, at = path.read_bytes(), 24
-    sizes = {0: (1, 4), 1: (1, 2), 30: (1, 2), 8: (32, 34), 2: (32, 18), 12: (256, 144), 14: (256, 210)}
+    sizes = {0: (1, 4), 1: (1, 2), 30: (1, 2), 8: (32, 34), 2: (32, 18), 12: (256, 144), 13: (256, 176), 14: (256, 210), 23: (256, 136)}
     simple = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
     def take(code):

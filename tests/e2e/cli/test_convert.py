@@ -202,7 +202,7 @@ def test_what_a_format_cannot_hold_is_named(run, tmp_path):
     q8_0 = tmp_path / "q8_0.gguf"
     subprocess.run([sys.executable, ROOT / "tests" / "tools" / "make_gguf.py", q8_0, "--type", "Q8_0", "--shape", "tiny"], check=True)
     refused(run, q8_0, dst, "safetensors", "blk.0.attn_k.weight is Q8_0")
-    refused(run, q8_0, dst, "gguf", "no directory of safetensors")
+    refused(run, q8_0, dst, "ak48", "no directory of safetensors")
     refused(run, made(tmp_path / "oss", make_gguf_family.FAMILIES["gpt-oss"]), dst, "gguf", "MXFP4")
     subprocess.run([sys.executable, ROOT / "tests" / "tools" / "make_gguf_family.py", "gpt-oss", tmp_path / "oss.gguf"], check=True)
     refused(run, tmp_path / "oss.gguf", dst, "safetensors", "MXFP4")

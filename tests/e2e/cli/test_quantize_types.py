@@ -17,7 +17,7 @@ from make_model import family, qwen3  # noqa: E402
 
 WEIGHTS = SHARED / "weights"
 CONFIG = qwen3(256, 512, 2, 4, 2, 331, 128, head_dim=64)
-F32, Q8_0, Q4_0, Q4_K, Q6_K = 0, 8, 2, 12, 14
+F32, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K, IQ4_XS = 0, 8, 2, 12, 13, 14, 23
 
 
 def made(folder, dtype="BF16", **config):
@@ -50,7 +50,8 @@ def test_a_file_has_the_blocks_of_another_programs(run, tmp_path, kind):
     assert story(run, tmp_path / "m.gguf").startswith(", there was a little girl named Lily.")
 
 
-@pytest.mark.parametrize("kind, matrix, head", [("q8_0", Q8_0, Q8_0), ("q4_0", Q4_0, Q6_K), ("q4_k", Q4_K, Q6_K), ("q6_k", Q6_K, Q6_K)])
+@pytest.mark.parametrize("kind, matrix, head", [("q8_0", Q8_0, Q8_0), ("q4_0", Q4_0, Q6_K), ("q4_k", Q4_K, Q6_K), ("q5_k", Q5_K, Q6_K), ("q6_k", Q6_K, Q6_K),
+                                                ("iq4_xs", IQ4_XS, Q6_K)])
 def test_the_head_of_a_4_bit_file_is_finer(run, tmp_path, kind, matrix, head):
     for tied in (False, True):
         src = made(tmp_path / f"src{tied}", tie_word_embeddings=tied)
