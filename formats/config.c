@@ -364,6 +364,8 @@ static int read_windowed(const struct reader *r, struct model_config *c, bool ty
 	case WINDOW_FROM:
 		rc = get_int(r, r->root, "max_window_layers", 0, 1 << 20, false, &first);
 		return rc ? rc : window_from(r, c, typed, first);
+	case WINDOW_LISTED:
+		return window_from(r, c, typed, c->n_layers);
 	default:
 		return window_from(r, c, typed, 0);
 	}

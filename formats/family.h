@@ -18,6 +18,7 @@ enum family_window {
 	WINDOW_SWITCH,  /* with use_sliding_window: by layer_types, or from max_window_layers on */
 	WINDOW_PATTERN, /* by layer_types, or all but every sliding_window_pattern-th layer */
 	WINDOW_TYPES,   /* by layer_types, or all layers */
+	WINDOW_LISTED,  /* by layer_types, or none */
 	WINDOW_FROM,    /* by layer_types, or from max_window_layers on */
 };
 

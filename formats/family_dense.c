@@ -419,7 +419,7 @@ const struct family family_dense[] = {
 	{.arch = "CohereCompassForCausalLM",
 	 .type = "cohere_compass_text",
 	 .models = "North Micro Vision (Cohere Compass)",
-	 .defaults = "{\"layer_norm_eps\": 1e-5, \"sliding_window\": 4096, \"sliding_window_pattern\": 1, "
+	 .defaults = "{\"layer_norm_eps\": 1e-5, \"sliding_window\": 4096, "
 		     "\"max_position_embeddings\": 8192, \"tie_word_embeddings\": true}",
 	 .keys = {{"rms_norm_eps", "layer_norm_eps"}, {"#logit_scale", "logit_scale"}},
 	 .norms = {[NORM_ATTN] = "input_layernorm"},
@@ -427,7 +427,7 @@ const struct family family_dense[] = {
 	 .block = BLOCK_PARALLEL,
 	 .qkv_bias = BIAS_BY_KEY,
 	 .o_bias = BIAS_BY_KEY,
-	 .window = WINDOW_PATTERN,
+	 .window = WINDOW_LISTED,
 	 .rope_by_layer = true,
 	 .nope = NOPE_NULL},
 	{.arch = "StableLmForCausalLM",

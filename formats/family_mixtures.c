@@ -359,7 +359,7 @@ const struct family family_mixtures[] = {
 	 .type = "mellum",
 	 .models = "Mellum 2",
 	 .defaults = "{\"num_key_value_heads\": 4, \"head_dim\": 128, \"max_position_embeddings\": 131072, "
-		     "\"sliding_window\": 1024, \"sliding_window_pattern\": 1, \"rope_theta\": 5e5, "
+		     "\"sliding_window\": 1024, \"rope_theta\": 5e5, "
 		     "\"rope_local_base_freq\": 1e4, \"num_experts\": 64, \"num_experts_per_tok\": 8, "
 		     "\"moe_intermediate_size\": 896, \"norm_topk_prob\": true}",
 	 .keys = {{"num_nextn_predict_layers", "num_mtp_layers"}},
@@ -367,7 +367,7 @@ const struct family family_mixtures[] = {
 	 .qk_norm = QK_NORM_HEADS,
 	 .qkv_bias = BIAS_BY_KEY,
 	 .o_bias = BIAS_BY_KEY,
-	 .window = WINDOW_PATTERN,
+	 .window = WINDOW_LISTED,
 	 .rope_by_layer = true,
 	 .experts = &qwen3_experts},
 	{.arch = "Dots1ForCausalLM",

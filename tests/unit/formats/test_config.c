@@ -656,21 +656,32 @@ Test(config, layers_with_a_window_have_a_base_of_their_own)
 		-EINVAL, "an object for each type of layer");
 }
 
+#define COMPASS "{\"architectures\": [\"CohereCompassForCausalLM\"]"
+#define COMPASS_TYPES                                                                                        \
+	COMPASS ", \"layer_types\": [\"sliding_attention\", \"sliding_attention\", \"full_attention\", "     \
+		"\"sliding_attention\", \"sliding_attention\"], \"rope_parameters\": "
+
 Test(config, layers_of_a_type_that_rope_parameters_make_null_do_not_rotate)
 {
-	accepted("{\"architectures\": [\"CohereCompassForCausalLM\"], \"sliding_window_pattern\": 3, "
-		 "\"rope_parameters\": {\"full_attention\": null, \"sliding_attention\": "
-		 "{\"rope_type\": \"default\", \"rope_theta\": 3e4}}}");
+	accepted(COMPASS_TYPES "{\"full_attention\": null, \"sliding_attention\": "
+			       "{\"rope_type\": \"default\", \"rope_theta\": 3e4}}}");
 	cr_expect_eq(c.rope_local_theta, 3e4);
 	for (int i = 0; i < 5; i++)
 		cr_expect_eq(c.layers[i].rope, i == 2 ? LAYER_ROPE_NONE : LAYER_ROPE_LOCAL, "layer %d", i);
-	accepted("{\"architectures\": [\"CohereCompassForCausalLM\"], \"sliding_window_pattern\": 3, "
-		 "\"rope_parameters\": {\"sliding_attention\": null, \"full_attention\": "
-		 "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"rope_theta\": 2e4}}}");
+	accepted(COMPASS_TYPES "{\"sliding_attention\": null, \"full_attention\": "
+			       "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"rope_theta\": 2e4}}}");
 	cr_expect(c.rope == ROPE_YARN && c.rope_theta == 2e4);
 	for (int i = 0; i < 5; i++)
 		cr_expect_eq(c.layers[i].rope, i == 2 ? LAYER_ROPE : LAYER_ROPE_NONE, "layer %d", i);
-	accepted("{\"architectures\": [\"CohereCompassForCausalLM\"]}");
+}
+
+Test(config, only_layer_types_give_windows_if_the_class_knows_no_pattern)
+{
+	accepted(COMPASS_TYPES "{}}");
+	for (int i = 0; i < 5; i++)
+		cr_expect_eq(c.layers[i].window, i == 2 ? 0 : 4096, "layer %d", i);
+	accepted(COMPASS ", \"sliding_window_pattern\": 3}");
+	cr_expect_str_eq(c.unread, "sliding_window_pattern=3");
 	for (int i = 0; i < 5; i++)
 		cr_expect(c.layers[i].window == 0 && c.layers[i].rope == LAYER_ROPE, "layer %d", i);
 }

@@ -120,6 +120,31 @@ Test(family, the_page_lists_the_table)
 
 /* ---- keys of transformers' classes (tests/golden/make_config_defaults.py) ---- */
 
+/* Return whether the file has the configuration of the row, of one of its other types, or of another row for
+ * the same models: a class with a text_config has none of its own. */
+static bool has_default(const json_t *all, const struct family *f)
+{
+	const struct family *other;
+	bool has = json_object_get(all, f->type) != NULL;
+	for (int j = 0; j < 6 && f->also[j]; j++)
+		has |= json_object_get(all, f->also[j]) != NULL;
+	for (size_t i = 0; (other = family_at(i)); i++)
+		has |= strcmp(other->models, f->models) == 0 && json_object_get(all, other->type);
+	return has;
+}
+
+Test(family, every_row_has_the_default_configuration_of_its_class)
+{
+	const struct family *f;
+	struct why why = {""};
+	json_t *all;
+	cr_assert_eq(json_read(repofile("tests/golden/config_defaults.json"), 4 << 20, &all, &why), 0, "%s",
+		     why.text);
+	for (size_t i = 0; (f = family_at(i)); i++)
+		cr_expect(has_default(all, f), "%s: tests/golden/make_config_defaults.py adds it", f->type);
+	json_decref(all);
+}
+
 static void each_default(void (*f)(const char *path, const char *type, json_t *config))
 {
 	char dir[] = "/tmp/quern-family-XXXXXX";
