@@ -635,10 +635,12 @@ static int read_rope(const struct reader *r, struct model_config *c)
 		{"su", ROPE_LONGROPE},   {"mrope", ROPE_NONE}, /* all parts of a text have one position */
 	};
 	const json_t *o = json_get(r->root, "rope_scaling");
-	if (!o || (json_is_object(o) && json_object_size(o) == 0))
+	const bool older = o && !(json_is_object(o) && json_object_size(o) == 0);
+	if (!older)
 		o = json_get(r->root, "rope_parameters");
 	if (o && !json_is_object(o))
-		return fail(r, -EINVAL, "rope_scaling must be an object");
+		return err_why(r->why, -EINVAL, "%s must be an object",
+			       older ? "rope_scaling" : "rope_parameters");
 	double partial = 1;
 	int rc = read_layer_ropes(r, c, &o);
 	c->rope_theta = 10000;
@@ -799,11 +801,12 @@ int hf_config_load(const char *dir, struct model_config *out, struct why *why)
 	if (file_exists(gen_path) && (rc = read_object(gen_path, &r.gen, why)))
 		goto done;
 	rc = config_keys_read(&r.root, out, why);
-	r.family = out->family;
+	r.family = rc ? NULL : out->family; /* its own messages have the names of the file */
 	if (rc || (rc = read_shape(&r, out)) || (rc = read_switches(&r, out)) ||
 	    (rc = config_experts_read(r.root, r.family, out, why)) || (rc = read_factors_of(&r, out)) ||
 	    (rc = read_window(&r, out)) || (rc = read_rope(&r, out)) ||
 	    (rc = quant_config_read(r.root, dir, &out->quant, why)) || (rc = check_type(&r, dir, out))) {
+		config_keys_name(r.family, why);
 		err_prefix(why, rc, "%s", at);
 		goto done;
 	}

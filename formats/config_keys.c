@@ -37,11 +37,9 @@ static const char *const synonyms[][3] = {
 /* Replace the root by text_config, plus the keys of of_whole. */
 static int take_text(struct reader *r)
 {
-	const json_t *text = json_object_get(r->root, "text_config");
+	const json_t *text = json_get(r->root, "text_config");
 	if (!text)
 		return 0;
-	if (!json_is_object(text))
-		return fail(r, -EINVAL, "text_config must be an object");
 	json_t *root = json_copy((json_t *)text);
 	for (size_t i = 0; i < sizeof of_whole / sizeof *of_whole; i++)
 		if (json_get(r->root, of_whole[i]))
@@ -544,6 +542,9 @@ static int read_family(struct reader *r, struct model_config *c)
 {
 	const char *type = NULL;
 	const char *name = NULL;
+	const json_t *text = json_get(r->root, "text_config");
+	if (text && !json_is_object(text))
+		return fail(r, -EINVAL, "text_config must be an object");
 	const json_t *list = json_get(r->root, "architectures");
 	if (list) {
 		if (!json_is_array(list) || json_array_size(list) < 1 ||
@@ -581,4 +582,20 @@ int config_keys_read(json_t **root, struct model_config *c, struct why *why)
 	const int rc = read_family(&r, c);
 	*root = r.root;
 	return rc;
+}
+
+void config_keys_name(const struct family *f, struct why *why)
+{
+	for (size_t i = 0; f && why && i < sizeof f->keys / sizeof *f->keys && f->keys[i].ours; i++) {
+		const char *ours = f->keys[i].ours, *theirs = f->keys[i].theirs;
+		const size_t n = strlen(ours);
+		if (strncmp(why->text, ours, n) != 0 || why->text[n] != ' ')
+			continue;
+		const struct why was = *why;
+		if (*ours == '#') /* no file has this name */
+			err_why(why, 0, "%s%s", theirs, was.text + n);
+		else
+			err_why(why, 0, "%s (%s)%s", theirs, ours, was.text + n);
+		return;
+	}
 }

@@ -630,9 +630,25 @@ Test(config, gemma_has_caps_scales_and_windows)
 	accepted("{\"architectures\": [\"Gemma2ForCausalLM\"], \"attn_logit_softcapping\": null}");
 	cr_expect(c.attn_cap == 0 && c.logit_cap == 30);
 	refused("{\"architectures\": [\"Gemma2ForCausalLM\"], \"hidden_activation\": \"quick_gelu\"}",
-		-ENOTSUP, "hidden_act quick_gelu is not supported");
+		-ENOTSUP, "hidden_activation (hidden_act) quick_gelu is not supported");
 	refused("{\"architectures\": [\"Gemma3ForCausalLM\"], \"use_bidirectional_attention\": true}",
 		-ENOTSUP, "use_bidirectional_attention");
+}
+
+Test(config, a_message_names_the_key_as_the_file_has_it)
+{
+	refused("{\"architectures\": [\"GPTJForCausalLM\"], \"model_type\": \"gptj\", \"hidden_size\": null}",
+		-EINVAL, "n_embd (hidden_size) is missing");
+	refused("{\"architectures\": [\"GPTJForCausalLM\"], \"model_type\": \"gptj\", \"hidden_size\": null,"
+		"\"n_embd\": 0}",
+		-EINVAL, "n_embd (hidden_size) is 0, must be from 1");
+	refused("{\"architectures\": [\"GraniteForCausalLM\"], \"model_type\": \"granite\", "
+		"\"embedding_multiplier\": 0.0}",
+		-EINVAL, "config.json: embedding_multiplier is 0, must be from");
+	refused("{\"rope_parameters\": 1}", -EINVAL, "rope_parameters must be an object");
+	refused("{\"rope_scaling\": 1}", -EINVAL, "rope_scaling must be an object");
+	refused("{\"architectures\": [\"Mistral3ForConditionalGeneration\"], \"text_config\": 1}", -EINVAL,
+		"text_config must be an object");
 }
 
 Test(config, layers_with_a_window_have_a_base_of_their_own)
