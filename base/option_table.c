@@ -580,10 +580,17 @@ const struct opt option_rows[] = {
 	OPT("threads", OPT_INT, "N", "calibrate and compare with N threads", .in = QUANTIZE, .lo = 1,
 	    .hi = 1024, .unset = "one per core"),
 	OPT("calibrate", OPT_TEXT, "FILE",
-	    "awq4: calibrate on the text in FILE, which should be like those that the model will see",
-	    .in = QUANTIZE, .pass = OPT_AWQ4),
-	OPT("tokens", OPT_INT, "N", "awq4: calibrate on N tokens of the text", .in = QUANTIZE, .lo = 16,
-	    .hi = 1 << 24, .def = "32768", .pass = OPT_AWQ4),
+	    "awq4, q4_k, q5_k, q6_k, iq4_xs: calibrate on the text in FILE, which should be like those that "
+	    "the "
+	    "model will see",
+	    .in = QUANTIZE, .pass = OPT_AWQ4 | OPT_IMATRIX),
+	OPT("tokens", OPT_INT, "N", "calibrate on N tokens of the text", .in = QUANTIZE, .lo = 16,
+	    .hi = 1 << 24, .def = "32768", .pass = OPT_AWQ4 | OPT_IMATRIX),
+	OPT("imatrix", OPT_TEXT, "FILE",
+	    "q4_k, q5_k, q6_k, iq4_xs: use llama.cpp's importance matrix in FILE instead of a text",
+	    .in = QUANTIZE, .pass = OPT_IMATRIX),
+	OPT("save-imatrix", OPT_TEXT, "FILE", "with --calibrate: write the importance matrix to FILE (GGUF)",
+	    .in = QUANTIZE, .pass = OPT_IMATRIX),
 	OPT("group", OPT_INT, "N", "awq4: share a scale between N inputs: 32, 64 or 128", .in = QUANTIZE,
 	    .lo = 32, .hi = 128, .def = "128", .pass = OPT_AWQ4),
 

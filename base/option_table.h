@@ -61,6 +61,7 @@ enum {
 	OPT_REQUEST = 1, /* `quern chat` can set it while it runs */
 	OPT_PARAM = 2,   /* sent as the request's parameter of that name */
 	OPT_AWQ4 = 4,    /* for `quern quantize --type awq4` only */
+	OPT_IMATRIX = 8, /* for types of `quern quantize` that take an importance matrix */
 };
 
 extern const struct opt option_rows[];

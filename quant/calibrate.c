@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "quant/awq.h"
+#include "quant/expert_rows.h"
 #include "quant/inputs.h"
 #include "quant/int4.h"
 
@@ -19,9 +20,7 @@ enum { POINTS = MODEL_AT_DOWN + 1 };
 struct seen {
 	struct runner *r;
 	struct inputs at[POINTS];
-	float *rows;     /* [T, hidden] rows at MODEL_AT_GATEUP if the layer has experts; else NULL */
-	int32_t *routed; /* [T, n_chosen] */
-	int hidden, n_chosen;
+	struct expert_rows experts;
 	int rc;
 	struct why *why;
 };
@@ -31,14 +30,9 @@ static void see(void *arg, enum model_point at, int first, int n, const void *ro
 	struct seen *s = arg;
 	if (s->rc)
 		return;
-	if (at == MODEL_AT_ROUTED) {
-		memcpy(s->routed + (size_t)first * (size_t)s->n_chosen, rows,
-		       (size_t)n * (size_t)s->n_chosen * sizeof *s->routed);
+	expert_rows_see(&s->experts, at, first, n, rows);
+	if ((int)at >= POINTS)
 		return;
-	}
-	if (at == MODEL_AT_GATEUP && s->rows)
-		memcpy(s->rows + (size_t)first * (size_t)s->hidden, rows,
-		       (size_t)n * (size_t)s->hidden * sizeof *s->rows);
 	if (s->at[at].k)
 		s->rc = inputs_add(&s->at[at], s->r, rows, n, s->why);
 }
@@ -47,24 +41,19 @@ static void seen_fini(struct seen *s)
 {
 	for (int i = 0; i < POINTS; i++)
 		inputs_fini(&s->at[i]);
-	free(s->rows);
-	free(s->routed);
+	expert_rows_fini(&s->experts);
 }
 
 static int seen_init(struct seen *s, const struct layer_plan *p, struct runner *r, int n_tokens,
 		     struct why *why)
 {
-	const size_t n = (size_t)n_tokens;
-	*s = (struct seen){.r = r, .hidden = p->c->hidden, .n_chosen = p->c->experts.n_chosen, .why = why};
+	*s = (struct seen){.r = r, .why = why};
+	expert_rows_init(&s->experts, p, n_tokens);
 	for (int i = 0; i < p->n_blocks; i++) {
 		const struct layer_block *b = &p->blocks[i];
 		int rc = b->expert >= 0 ? 0 : inputs_init(&s->at[b->at], b->k, n_tokens, why);
 		if (rc)
 			return rc;
-	}
-	if (p->w->n_experts) {
-		s->rows = xmalloc(n * (size_t)s->hidden * sizeof *s->rows);
-		s->routed = xmalloc(n * (size_t)s->n_chosen * sizeof *s->routed);
 	}
 	return 0;
 }
@@ -287,17 +276,6 @@ static int quantize_block(struct layer_plan *p, struct layer_block *b, struct ru
 
 /* ---- experts ---- */
 
-static int gather(const struct seen *s, int n_tokens, int expert, float *out)
-{
-	const size_t h = (size_t)s->hidden;
-	int n = 0;
-	for (int i = 0; i < n_tokens; i++)
-		for (int j = 0; j < s->n_chosen; j++)
-			if (s->routed[(size_t)i * (size_t)s->n_chosen + (size_t)j] == expert)
-				memcpy(out + (size_t)n++ * h, s->rows + (size_t)i * h, h * sizeof *out);
-	return n;
-}
-
 static int add_all(struct inputs *in, struct runner *r, const float *rows, int n, struct why *why)
 {
 	int rc = 0;
@@ -308,31 +286,16 @@ static int add_all(struct inputs *in, struct runner *r, const float *rows, int n
 	return rc;
 }
 
-/* Compute an expert's activations between gate/up and down. */
-static int between(const struct layer_plan *p, const struct weights_expert *e, struct runner *r,
-		   const float *rows, int n, float *out, struct why *why)
-{
-	const size_t size = (size_t)e->gate.n * (size_t)e->gate.k;
-	float *gate = xmalloc(2 * size * sizeof *gate), *up = gate + size;
-	layer_floats(&e->gate, gate);
-	layer_floats(&e->up, up);
-	const struct runner_expert x = {
-		.act = p->c->act, .gate = gate, .up = up, .inter = e->gate.n, .k = e->gate.k};
-	int rc = runner_gateup(r, &x, rows, n, out, why);
-	free(gate);
-	return rc;
-}
-
 static int quantize_expert(struct layer_plan *p, struct layer_block *down, struct layer_block *gateup,
 			   struct runner *r, const struct seen *s, int n_tokens, struct why *why)
 {
 	struct inputs in = {0}, inner = {0};
-	float *rows = xmalloc((size_t)n_tokens * (size_t)s->hidden * sizeof *rows);
-	const int n = gather(s, n_tokens, down->expert, rows);
+	float *rows = xmalloc((size_t)n_tokens * (size_t)s->experts.hidden * sizeof *rows);
+	const int n = expert_rows_of(&s->experts, down->expert, rows);
 	float *mid = xmalloc(((size_t)n * (size_t)down->k + 1) * sizeof *mid);
 	int rc = 0;
 	if (n)
-		rc = between(p, &p->w->experts[down->expert], r, rows, n, mid, why);
+		rc = expert_rows_inner(p->c, &p->w->experts[down->expert], r, rows, n, mid, why);
 	if (!rc && !(rc = inputs_init(&inner, down->k, n, why)) && !(rc = add_all(&inner, r, mid, n, why)))
 		rc = quantize_block(p, down, r, &inner, why);
 	inputs_fini(&inner);

@@ -7,16 +7,19 @@
 #include "cli/terminal/usage.h"
 #include "quant/awq_run.h"
 #include "quant/compare.h"
+#include "quant/round/gguf_quantize.h"
 #include "quant/round_run.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Types that are rounded to nearest have no options of their own. */
 static int run_round(const struct quantize_options *q, const struct opts *o, struct why *why)
 {
-	(void)o;
-	return round_run(q, why);
+	const struct round_importance i = {.file = opts_text(o, "imatrix"),
+					   .text = opts_text(o, "calibrate"),
+					   .n_tokens = (int)opts_int(o, "tokens"),
+					   .save = opts_text(o, "save-imatrix")};
+	return round_run(q, &i, why);
 }
 
 static const struct quantize_type types[] = {
@@ -36,8 +39,10 @@ static const struct usage usage = {
 		"model "
 		"to\nDST, which must not exist.  For the types of a GGUF file, MODEL may be a GGUF file with "
 		"floats\nor Q8_0.\n\n"
-		"  " BLOCK_WORDS_WRITTEN
-		"    a GGUF file, rounded to nearest as llama.cpp does without a text\n"
+		"  " BLOCK_WORDS_WRITTEN "\n"
+		"                          a GGUF file, rounded as llama.cpp does; from q4_k on with an "
+		"importance\n"
+		"                          matrix (--imatrix, --calibrate) or without\n"
 		"  int4-rtn                a directory: AWQ of 4 bits, rounded to nearest\n"
 		"  int8, fp8               a directory: compressed-tensors, a scale for each output\n"
 		"  awq4                    a directory: AWQ of 4 bits, calibrated on a text\n\n"
@@ -75,13 +80,43 @@ static const char *of_writing(const struct opts *o)
 	return NULL;
 }
 
-/* Return a given option of awq4; NULL: none. */
-static const char *of_awq4(const struct opts *o)
+/* Return the flag of the options that the type has alone, or with others; 0: it has none of those. */
+static unsigned own_options(const char *type)
 {
-	for (size_t i = 0; i < o->n_values; i++)
-		if ((o->values[i].spec->pass & OPT_AWQ4) && o->values[i].n_texts)
+	return strcmp(type, "awq4") == 0 ? OPT_AWQ4 : gguf_quantize_weighs(type) ? OPT_IMATRIX : 0;
+}
+
+/* Return a given option that some types have, but not all those of the flag `own`; NULL: none. */
+static const char *of_others(const struct opts *o, unsigned own)
+{
+	for (size_t i = 0; i < o->n_values; i++) {
+		const unsigned pass = (unsigned)o->values[i].spec->pass & (OPT_AWQ4 | OPT_IMATRIX);
+		if (pass && !(pass & own) && o->values[i].n_texts)
 			return o->values[i].spec->name;
+	}
 	return NULL;
+}
+
+/* Name the types that have the option. */
+static const char *types_of(const struct opts *o, const char *option)
+{
+	const int pass = opts_value(o, option)->spec->pass;
+	return !(pass & OPT_IMATRIX) ? "awq4"
+	       : !(pass & OPT_AWQ4)  ? "q4_k, q5_k, q6_k or iq4_xs"
+				     : "awq4, q4_k, q5_k, q6_k or iq4_xs";
+}
+
+/* Refuse options of calibration that contradict each other. */
+static int check_imatrix(const struct opts *o)
+{
+	const bool text = opts_has(o, "calibrate"), file = opts_has(o, "imatrix");
+	if (text && file)
+		return term_usage(usage.name, "--imatrix does not go with --calibrate");
+	if (opts_has(o, "save-imatrix") && !text)
+		return term_usage(usage.name, "--save-imatrix needs a text: name one with --calibrate FILE");
+	if (opts_has(o, "tokens") && !text)
+		return term_usage(usage.name, "--tokens needs a text: name one with --calibrate FILE");
+	return 0;
 }
 
 /* Refuse measuring options without a text. */
@@ -124,16 +159,17 @@ static int write_model(const struct quantize_type *type, const struct opts *o)
 static int run(struct opts *o)
 {
 	const char *name = opts_text(o, "type"), *names[N_TYPES];
-	const char *awq4 = of_awq4(o), *writing = of_writing(o), *other = awq4 ? awq4 : writing;
+	const char *own = of_others(o, 0), *writing = of_writing(o), *other = own ? own : writing;
 	if (opts_flag(o, "compare") && !name && !other)
 		return compare(o);
 	if (opts_flag(o, "compare"))
 		return term_usage(usage.name, "--%s does not go with --compare", name ? "type" : other);
 	if (!name)
 		return term_usage(usage.name, "--type is missing");
-	if (awq4 && strcmp(name, "awq4") != 0)
-		return term_usage(usage.name, "--%s goes with --type awq4", awq4);
-	if (strcmp(name, "awq4") != 0 && check_text(o))
+	const char *alien = of_others(o, own_options(name));
+	if (alien)
+		return term_usage(usage.name, "--%s goes with --type %s", alien, types_of(o, alien));
+	if (strcmp(name, "awq4") != 0 && (check_imatrix(o) || check_text(o)))
 		return EXIT_USAGE;
 	if (opts_flag(o, "json"))
 		return term_usage(usage.name, "--json goes with --compare");

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "cli/terminal/term.h"
 #include "formats/gguf.h"
+#include "quant/importance.h"
 #include "quant/int4.h"
 #include "quant/measure.h"
 #include "quant/parallel.h"
@@ -12,6 +13,7 @@
 #include "quant/report.h"
 #include "quant/round/gguf_quantize.h"
 #include "quant/round/hf_quantize.h"
+#include "quant/round/imatrix.h"
 #include "quant/runner.h"
 #include "quant/windows.h"
 #include "quant/writer/own_dir.h"
@@ -22,6 +24,8 @@
 
 struct run {
 	const struct quantize_options *o;
+	const struct round_importance *i;
+	struct imatrix *imatrix; /* owned; NULL: none */
 	bool gguf;
 	struct measure_model source;
 	struct windows text;
@@ -38,7 +42,8 @@ struct run {
 static int quantize(struct run *r, const char *dst)
 {
 	const struct quantize_options *o = r->o;
-	return r->gguf ? gguf_quantize(o->source, dst, o->type, &r->keep, r->why)
+	const struct gguf_importance i = {r->imatrix, r->i->file ? r->i->file : r->i->text};
+	return r->gguf ? gguf_quantize(o->source, dst, o->type, &r->keep, r->imatrix ? &i : NULL, r->why)
 		       : hf_quantize(o->source, dst, o->type, int4_pack, &r->keep, r->why);
 }
 
@@ -128,6 +133,46 @@ static void choose_worst(struct run *r)
 	free(order);
 }
 
+/* ---- the importance of inputs ---- */
+
+static void show_calibration(void *arg, double done)
+{
+	struct run *r = arg;
+	progress_step(&r->progress, done, "calibrating");
+}
+
+/* Compute the importance matrix on a text. */
+static int calibrate(struct run *r)
+{
+	const struct round_importance *i = r->i;
+	struct measure_model model = {0};
+	struct windows text = {0};
+	int rc = measure_model_open(&model, r->o->source, r->why);
+	if (!rc)
+		rc = windows_read(&text, r->o->source, i->text, runner_window(&model.config), i->n_tokens,
+				  model.config.n_vocab, r->why);
+	if (!rc && text.n < i->n_tokens)
+		rc = err_why(r->why, -EINVAL,
+			     "%s has %d tokens, and --tokens asks for %d: use a longer text, or fewer tokens",
+			     i->text, text.n, i->n_tokens);
+	if (!rc) {
+		const struct importance run = {.model = &model,
+					       .text = &text,
+					       .n_threads = r->o->n_threads,
+					       .progress = show_calibration,
+					       .progress_arg = r};
+		r->imatrix = imatrix_new(i->text, (text.n + text.length - 1) / text.length, text.length);
+		progress_begin(&r->progress, 0);
+		rc = importance_run(&run, r->imatrix, r->why);
+		progress_end(&r->progress);
+	}
+	if (!rc && i->save)
+		rc = imatrix_write(r->imatrix, i->save, r->why);
+	windows_fini(&text);
+	measure_model_close(&model);
+	return rc;
+}
+
 /* ---- the trial ---- */
 
 /* Write DST.trial/model with everything quantized, measure it, and choose the worst parts. */
@@ -162,7 +207,8 @@ static int find_worst(struct run *r)
 
 /* ---- entry ---- */
 
-static int open_source(struct run *r)
+/* Check before the model is run that the result can be written. */
+static int check_source(const struct run *r)
 {
 	const struct quantize_options *o = r->o;
 	if (file_exists(o->dst) || file_is_dir(o->dst))
@@ -174,7 +220,15 @@ static int open_source(struct run *r)
 			"%s is not a directory of safetensors, which --type %s needs: make one with quern "
 			"convert %s DST --to safetensors",
 			o->source, o->type, o->source);
-	int rc = measure_model_open(&r->source, o->source, r->why);
+	return 0;
+}
+
+static int open_source(struct run *r)
+{
+	const struct quantize_options *o = r->o;
+	int rc = check_source(r);
+	if (!rc)
+		rc = measure_model_open(&r->source, o->source, r->why);
 	if (!rc)
 		rc = windows_read(&r->text, o->source, o->eval, runner_window(&r->source.config), o->n_eval,
 				  r->source.config.n_vocab, r->why);
@@ -197,9 +251,10 @@ static int measure_result(struct run *r)
 	return rc;
 }
 
-int round_run(const struct quantize_options *o, struct why *why)
+int round_run(const struct quantize_options *o, const struct round_importance *i, struct why *why)
 {
 	struct run r = {.o = o,
+			.i = i,
 			.gguf = gguf_quantize_has(o->type),
 			.keep = {.patterns = o->keep, .n_patterns = o->n_keep},
 			.to = o->keep_worst ? 0.5 : 1,
@@ -209,6 +264,12 @@ int round_run(const struct quantize_options *o, struct why *why)
 	int rc = report_check_all(o, why);
 	if (!rc && o->eval)
 		rc = open_source(&r);
+	if (!rc && i->file)
+		rc = imatrix_read(i->file, &r.imatrix, why);
+	if (!rc && i->text)
+		rc = check_source(&r);
+	if (!rc && i->text)
+		rc = calibrate(&r);
 	if (!rc && o->keep_worst) {
 		rc = find_worst(&r);
 		r.from = r.to;
@@ -220,6 +281,7 @@ int round_run(const struct quantize_options *o, struct why *why)
 		rc = measure_result(&r);
 	interrupt_disarm();
 	keep_fini(&r.keep);
+	imatrix_free(r.imatrix);
 	free(r.linears);
 	windows_fini(&r.text);
 	measure_model_close(&r.source);

@@ -1,5 +1,6 @@
 /* round_run.h - `quern quantize` with a type that is rounded to nearest, and the measured loss.
  *
+ *     run the model on the text                            with a text to calibrate on: the importance
  *     write DST.trial/model, run both models on the text   with keep_worst: choose the worst parts
  *     write DST                                            whole or not there
  *     run both models on the text                          perplexity, KL, errors by layer
@@ -15,7 +16,15 @@
 
 #include <stddef.h>
 
+/* The importance of inputs (quant/round/imatrix.h): all NULL for none. */
+struct round_importance {
+	const char *file; /* importance matrix to read */
+	const char *text; /* text to compute it on */
+	int n_tokens;     /* of the text */
+	const char *save; /* with a text: file to write; or NULL */
+};
+
 /* Run; print a summary to stdout if there is a text.  -errno with the reason. */
-int round_run(const struct quantize_options *o, struct why *why);
+int round_run(const struct quantize_options *o, const struct round_importance *i, struct why *why);
 
 #endif

@@ -57,6 +57,10 @@ static int add_item(struct job *j, const struct st_tensor *t, const struct name 
 			t->name, p->source_type, t->n_dims);
 	memcpy(p->shape, t->shape + (t->n_dims - p->n_dims), (size_t)p->n_dims * sizeof *p->shape);
 	snprintf(p->name, sizeof p->name, "%s", name->gguf);
+	if (name->part == NAME_EXPERT) {
+		p->stack = c->experts.n;
+		p->place = name->expert;
+	}
 	p->type = vector || name->part == NAME_ROUTER ? "F32" : p->source_type;
 	if (name->part == NAME_NORM && !name->bias)
 		p->add = c->family->norm_offset;
@@ -88,8 +92,6 @@ static int add_stack(struct job *j, struct name name)
 				     "tensor %s has another type or shape than %s, with which a GGUF file "
 				     "has it in one tensor",
 				     t->name, first->name);
-		j->plan.items[j->plan.n - 1].stack = j->c.experts.n;
-		j->plan.items[j->plan.n - 1].place = e;
 	}
 	return rc;
 }
@@ -171,9 +173,7 @@ int to_gguf_chosen(struct writer *w, const struct gguf_choice *choice, bool quan
 			"--keep names them all");
 	writer_meta_u32(w, "general.quantization_version", 2);
 	writer_meta_u32(w, "general.file_type", (uint32_t)choice->file_type);
-	if (choice->keys)
-		choice->keys(choice->ctx, w);
-	return 0;
+	return choice->keys ? choice->keys(choice->ctx, w) : 0;
 }
 
 /* Write the names of vectors and routers that are now F32, grouped by their original type. */

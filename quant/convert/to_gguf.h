@@ -13,8 +13,8 @@
 struct gguf_choice {
 	int (*type)(void *ctx, const struct model_config *c, const struct name *n,
 		    struct tensor_plan_item *item);
-	/* Add keys about the quantization.  NULL: none. */
-	void (*keys)(void *ctx, struct writer *w);
+	/* After all choices: add keys about the quantization, or refuse it.  NULL: none. */
+	int (*keys)(void *ctx, struct writer *w);
 	void *ctx;
 	int file_type; /* general.file_type */
 };

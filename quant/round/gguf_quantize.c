@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SUPER = 256 }; /* values of a super-block: types of super-blocks take an importance matrix */
+
 struct block_type {
 	const char *option, *name;
 	int values;
@@ -36,10 +38,18 @@ bool gguf_quantize_has(const char *option)
 	return find_type(option) != NULL;
 }
 
+bool gguf_quantize_weighs(const char *option)
+{
+	const struct block_type *t = find_type(option);
+	return t && t->values == SUPER;
+}
+
 struct choosing {
 	const struct block_type *type, *head, *fallback; /* fallback: for rows that are not whole blocks */
 	const struct keep *keep;
-	int n_q8, n_plain; /* matrices with rows that are not whole blocks of the type, and of 32 */
+	const struct gguf_importance *importance; /* NULL: none */
+	int n_q8, n_plain;     /* matrices with rows that are not whole blocks of the type, and of 32 */
+	int n_found, n_missed; /* matrices with and without an entry of the importance matrix */
 	struct why *why;
 };
 
@@ -50,6 +60,30 @@ static bool is_kept(const struct choosing *c, const struct model_config *config,
 	snprintf(hf, sizeof hf, "%.*s", (int)(strrchr(n->hf, '.') - n->hf), n->hf);
 	snprintf(gguf, sizeof gguf, "%.*s", (int)(strrchr(n->gguf, '.') - n->gguf), n->gguf);
 	return keep_of(c->keep, hf, config->experts.n) || keep_of(c->keep, gguf, 0);
+}
+
+/* Give the item the importance of its inputs. */
+static int find_importance(struct choosing *c, struct tensor_plan_item *item)
+{
+	if (!c->importance)
+		return 0;
+	const int rc = imatrix_find(c->importance->imatrix, item->name, item->place,
+				    item->stack ? item->stack : 1, item->shape[1], &item->importance, c->why);
+	if (rc >= 0)
+		*(rc ? &c->n_found : &c->n_missed) += 1;
+	return rc;
+}
+
+static int put_keys(void *ctx, struct writer *w)
+{
+	const struct choosing *c = ctx;
+	if (!c->importance)
+		return 0;
+	if (!c->n_found)
+		return err_why(c->why, -EINVAL, "%s has no entry for any matrix of the model",
+			       c->importance->path);
+	imatrix_keys(c->importance->imatrix, c->importance->path, w);
+	return 0;
 }
 
 static int choose(void *ctx, const struct model_config *config, const struct name *n,
@@ -79,11 +113,16 @@ static int choose(void *ctx, const struct model_config *config, const struct nam
 			       "or Q8_0",
 			       item->source, item->source_type);
 	item->encode = t->encode;
+	if (t->values == SUPER) {
+		const int rc = find_importance(c, item);
+		if (rc < 0)
+			return rc;
+	}
 	return 1;
 }
 
 int gguf_quantize(const char *src, const char *dst, const char *option, const struct keep *keep,
-		  struct why *why)
+		  const struct gguf_importance *importance, struct why *why)
 {
 	const struct block_type *type = find_type(option);
 	assert(type);
@@ -91,9 +130,14 @@ int gguf_quantize(const char *src, const char *dst, const char *option, const st
 			     .head = find_type(type->head),
 			     .fallback = find_type("q8_0"),
 			     .keep = keep,
+			     .importance = importance,
 			     .why = why};
-	const struct gguf_choice choice = {.type = choose, .ctx = &c, .file_type = type->file_type};
+	const struct gguf_choice choice = {
+		.type = choose, .keys = put_keys, .ctx = &c, .file_type = type->file_type};
 	const int rc = to_gguf(src, dst, &choice, why);
+	if (!rc && c.n_missed)
+		term_note("without importance, since the matrix has no entry: matrices=%d with_entry=%d",
+			  c.n_missed, c.n_found);
 	if (!rc && c.n_q8)
 		term_note("Q8_0 instead, for rows that are no whole blocks of %d values: matrices=%d",
 			  c.head->values, c.n_q8);

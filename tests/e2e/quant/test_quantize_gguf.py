@@ -1,14 +1,15 @@
 """`quern quantize` and `quern convert` of GGUF files: the result has the blocks and keys of the same model quantized from
-its directory. Files are read by numpy here."""
+its directory. And importance matrices. Files are read by numpy here."""
 
 import json
+import struct
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from model_files import gguf, write_gguf
+from model_files import gguf, safetensors, write_gguf
 from service import QUERN, ROOT
 
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
@@ -130,3 +131,110 @@ def test_types_of_directories_need_a_directory(run, as_floats, tmp_path, kind):
     r = run("quantize", as_floats / "qwen3.gguf", tmp_path / "out", "--type", kind, *options)
     assert r.returncode == 1 and len(r.stderr.splitlines()) == 1, r.stderr
     assert not list(tmp_path.glob("out*"))
+
+
+# --- importance matrices ---
+
+def read_imatrix(path):
+    """{tensor: (sums [parts, k], counts [parts])}"""
+    keys, tensors = gguf(path)
+    assert keys["general.type"] == "imatrix"
+    f = {n: np.frombuffer(t[2], np.float32).reshape(t[1]) for n, t in tensors.items()}
+    return keys, {n.removesuffix(".in_sum2"): (f[n], f[n.replace("in_sum2", "counts")][:, 0]) for n in f if n.endswith(".in_sum2")}
+
+
+def write_legacy(path, entries, calls=3):
+    """The older format, which has the means times the calls."""
+    out = struct.pack("<i", len(entries))
+    for name, (sums, counts) in entries.items():
+        means = (sums / np.where(counts > 0, counts, 1)[:, None]).astype(np.float32)
+        out += struct.pack("<i", len(name)) + name.encode() + struct.pack("<ii", calls, sums.size)
+        out += (means * np.float32(calls)).astype(np.float32).tobytes()
+    path.write_bytes(out + struct.pack("<ii", 2, 4) + b"text")
+
+
+TEXT = "The small dog ran to the tree. She said: look, a bird! " * 60
+TOKENS = 300
+
+
+@pytest.fixture(scope="module")
+def calibrated(as_floats):
+    """Each model quantized by its own statistic, which is saved."""
+    (as_floats / "text").write_text(TEXT)
+    for name in ("qwen3", "mixture"):
+        subprocess.run([QUERN, "quantize", as_floats / name, as_floats / f"{name}.iq4.gguf", "--type", "iq4_xs", "--calibrate",
+                        as_floats / "text", "--tokens", str(TOKENS), "--save-imatrix", as_floats / f"{name}.imatrix"], check=True)
+    return as_floats
+
+
+def test_the_statistic_is_the_mean_square_of_inputs(run, calibrated):
+    """Of the first layer: q, k and v read the normalized embeddings."""
+    r = run("tokenize", calibrated / "qwen3", "--ids", "--add-special", input=TEXT)
+    ids = np.array(r.stdout.split(), int)[:TOKENS]
+    context = CONFIG["max_position_embeddings"]
+    w = {n: (np.frombuffer(t[2], np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(t[1])
+         for n, t in safetensors(calibrated / "qwen3").items()}
+    x = w["model.embed_tokens.weight"][ids].astype(np.float64)
+    x /= np.sqrt((x * x).mean(axis=1, keepdims=True) + CONFIG["rms_norm_eps"])
+    x *= w["model.layers.0.input_layernorm.weight"]
+    keys, entries = read_imatrix(calibrated / "qwen3.imatrix")
+    assert keys["imatrix.chunk_size"] == min(context, 512) and keys["imatrix.chunk_count"] == -(-TOKENS // min(context, 512))
+    assert keys["imatrix.datasets"] == [str(calibrated / "text")]
+    for part in "qkv":
+        sums, counts = entries[f"blk.0.attn_{part}.weight"]
+        assert counts.tolist() == [TOKENS] and np.allclose(sums[0], (x * x).sum(axis=0), rtol=1e-4)
+    assert len(entries) == 2 * 7 and entries["blk.1.ffn_down.weight"][0].shape == (1, 512)
+
+
+def test_experts_have_a_part_each(run, calibrated):
+    _, entries = read_imatrix(calibrated / "mixture.imatrix")
+    for part, k in (("gate", 256), ("up", 256), ("down", 256)):
+        sums, counts = entries[f"blk.0.ffn_{part}_exps.weight"]
+        assert sums.shape == (3, k) and counts.sum() == 2 * TOKENS and (sums > 0).all()
+    keys, _ = gguf(calibrated / "mixture.iq4.gguf")
+    assert keys["quantize.imatrix.entries_count"] == len(entries) and keys["quantize.imatrix.chunks_count"] == 3
+
+
+@pytest.mark.parametrize("name", ["qwen3", "mixture"])
+def test_a_saved_matrix_gives_the_same_blocks(run, calibrated, tmp_path, name):
+    _, want = gguf(calibrated / f"{name}.iq4.gguf")
+    _, entries = read_imatrix(calibrated / f"{name}.imatrix")
+    write_legacy(tmp_path / "legacy.dat", {n: (s, np.ones(len(c))) for n, (s, c) in entries.items()}, calls=1)
+    for i, matrix in enumerate((calibrated / f"{name}.imatrix", tmp_path / "legacy.dat")):
+        command(run, "quantize", calibrated / f"{name}.gguf", tmp_path / f"{i}.gguf", "--type", "iq4_xs", "--imatrix", matrix)
+        keys, got = gguf(tmp_path / f"{i}.gguf")
+        assert keys["quantize.imatrix.file"] == str(matrix)
+        if i == 0:
+            assert got == want
+        else:           # sums without a count: the same proportions, so nearly all blocks are the same
+            assert sum(got[n] == want[n] for n in want) > len(want) // 2
+    command(run, "quantize", calibrated / f"{name}.gguf", tmp_path / "plain.gguf", "--type", "iq4_xs")
+    plain = gguf(tmp_path / "plain.gguf")[1]
+    assert {n for n in want if want[n] != plain[n]} == {n for n in entries if n in want}
+
+
+@pytest.mark.parametrize("options, message", [
+    (("--type", "q8_0", "--imatrix", "m"), "--imatrix goes with --type q4_k, q5_k, q6_k or iq4_xs"),
+    (("--type", "q4_0", "--calibrate", "m"), "--calibrate goes with --type awq4, q4_k, q5_k, q6_k or iq4_xs"),
+    (("--type", "q4_k", "--group", "64"), "--group goes with --type awq4"),
+    (("--type", "q4_k", "--imatrix", "m", "--calibrate", "t"), "--imatrix does not go with --calibrate"),
+    (("--type", "q4_k", "--imatrix", "m", "--save-imatrix", "o"), "--save-imatrix needs a text"),
+    (("--type", "q4_k", "--tokens", "20"), "--tokens needs a text")])
+def test_options_that_do_not_go_together(run, as_floats, tmp_path, options, message):
+    r = run("quantize", as_floats / "qwen3.gguf", tmp_path / "out.gguf", *options)
+    assert r.returncode == 2 and message in r.stderr, r.stderr
+
+
+def test_a_matrix_of_another_model_is_refused(run, calibrated, tmp_path):
+    _, entries = read_imatrix(calibrated / "qwen3.imatrix")
+    write_legacy(tmp_path / "narrow", {"blk.0.attn_k.weight": (np.ones((1, 128)), np.ones(1))})
+    write_legacy(tmp_path / "other", {"blk.7.attn_k.weight": (np.ones((1, 256)), np.ones(1))})
+    (tmp_path / "cut").write_bytes((calibrated / "qwen3.imatrix").read_bytes()[:-64])
+    for matrix, message in (("narrow", "128 values for tensor blk.0.attn_k.weight, which has 256 inputs"),
+                            ("other", "other has no entry for any matrix of the model"),
+                            ("cut", "cut: "), ("none", "none: ")):
+        r = run("quantize", calibrated / "qwen3.gguf", tmp_path / "out.gguf", "--type", "q4_k", "--imatrix", tmp_path / matrix)
+        assert r.returncode == 1 and message in r.stderr and len(r.stderr.splitlines()) == 1, r.stderr
+        assert not list(tmp_path.glob("out*"))
+    r = run("quantize", calibrated / "qwen3.gguf", tmp_path / "out.gguf", "--type", "q4_k", "--calibrate", calibrated / "text")
+    assert r.returncode == 1 and "--tokens asks for 32768" in r.stderr, r.stderr
