@@ -25,18 +25,11 @@
 	PLAIN(1, F16, 1, 2) \
 	PLAIN(9, Q8_1, 32, 36) \
 	PLAIN(15, Q8_K, 256, 292) \
-	PLAIN(16, IQ2_XXS, 256, 66) \
-	PLAIN(17, IQ2_XS, 256, 74) \
-	PLAIN(18, IQ3_XXS, 256, 98) \
-	PLAIN(19, IQ1_S, 256, 50) \
-	PLAIN(21, IQ3_S, 256, 110) \
-	PLAIN(22, IQ2_S, 256, 82) \
 	PLAIN(24, I8, 1, 1) \
 	PLAIN(25, I16, 1, 2) \
 	PLAIN(26, I32, 1, 4) \
 	PLAIN(27, I64, 1, 8) \
 	PLAIN(28, F64, 1, 8) \
-	PLAIN(29, IQ1_M, 256, 56) \
 	PLAIN(30, BF16, 1, 2) \
 	PLAIN(34, TQ1_0, 256, 54) \
 	PLAIN(35, TQ2_0, 256, 66) \
@@ -56,6 +49,13 @@
 	WRITE(12, Q4_K, q4_k,        256, 144, 4, 32,  -1, F16,  NULL,         0,   2,   q6_k, 14) \
 	WRITE(13, Q5_K, q5_k,        256, 176, 5, 32,  -1, F16,  NULL,         0,   2,   q6_k, 16) \
 	WRITE(14, Q6_K, q6_k,        256, 210, 6, 16,  32, F16,  NULL,       208,  -1,   q6_k, 18) \
+	READ(19, IQ1_S, iq1_s,       256,  50, 8, 32, 128, F32,  NULL,         0,  -1) \
+	READ(29, IQ1_M, iq1_m,       256,  56, 8, 16, 128, F32,  NULL,        -1,  -1) \
+	READ(16, IQ2_XXS, iq2_xxs,   256,  66, 8, 32, 128, F32,  NULL,         0,  -1) \
+	READ(17, IQ2_XS, iq2_xs,     256,  74, 8, 16, 128, F32,  NULL,         0,  -1) \
+	READ(22, IQ2_S, iq2_s,       256,  82, 8, 16, 128, F32,  NULL,         0,  -1) \
+	READ(18, IQ3_XXS, iq3_xxs,   256,  98, 8, 32, 128, F32,  NULL,         0,  -1) \
+	READ(21, IQ3_S, iq3_s,       256, 110, 8, 32, 128, F32,  NULL,         0,  -1) \
 	READ(20, IQ4_NL, iq4_nl,      32,  18, 4, 32,   0, F16,  gguf_iq4,     0,  -1) \
 	WRITE(23, IQ4_XS, iq4_xs,    256, 136, 4, 32,   0, F16,  gguf_iq4,     0,  -1,   q6_k, 30) \
 	READ(39, MXFP4, mxfp4,        32,  17, 4, 32,   0, BF16, codes_e2m1,  -1,  -1)

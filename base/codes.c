@@ -116,6 +116,39 @@ const struct codes *codes_whole(const struct codes *c)
 	return c;
 }
 
+size_t codes_row_bytes(const struct codes *c)
+{
+	return (size_t)codes_supers(c) * (size_t)c->super_bytes;
+}
+
+void codes_copy_rows(const struct codes *c, int n0, int n1, void *out)
+{
+	const size_t row = codes_row_bytes(c);
+	int super0 = 0;
+	const struct codes *whole = c;
+	for (; whole->read == read_cut; whole = whole->from[0]) {
+		n0 += whole->n0;
+		n1 += whole->n0;
+		super0 += whole->k0 / whole->super;
+	}
+	const unsigned char *from = whole->from[0];
+	from += (size_t)super0 * (size_t)c->super_bytes;
+	for (int n = n0; n < n1; n++)
+		memcpy((unsigned char *)out + (size_t)(n - n0) * row,
+		       from + (size_t)n * codes_row_bytes(whole), row);
+}
+
+void codes_copied(struct codes *out, const struct codes *c, const void *rows, int n)
+{
+	const struct codes *whole = codes_whole(c);
+	*out = *whole;
+	out->n = n;
+	out->k = c->k;
+	out->group = c->group;
+	out->super = c->super;
+	out->from[0] = rows;
+}
+
 /* ---- floats ---- */
 
 typedef float floats4 __attribute__((vector_size(16)));

@@ -12,6 +12,7 @@
 #define QUERN_BASE_CODES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum codes_float { CODES_F32, CODES_F16, CODES_BF16 };
@@ -34,6 +35,10 @@ struct codes {
 	const float *table;      /* [16] or [256], for codes of 4 or 8 bits; or NULL */
 	const int32_t *perm;     /* [k] column i of the codes is the layer's input perm[i]; or NULL */
 	void (*read)(const struct codes *c, int n0, int n1, const struct code_rows *out);
+	/* Bytes of a stored super-group, if a row is its super-groups one after another, in fewer bits than
+	 * its codes take: a kernel may then keep a copy of the rows and read() them when it needs them
+	 * (codes_copied()).  from[0] has the rows.  Else 0. */
+	int super_bytes;
 	const void *from[3]; /* for read(): the stored weights */
 	int n0, k0;          /* for read(): where a cut begins */
 };
@@ -55,6 +60,13 @@ void codes_cut(struct codes *out, const struct codes *whole, int n0, int n, int 
 
 /* Return the stored codes that c was cut from, or c itself if it is not a cut. */
 const struct codes *codes_whole(const struct codes *c);
+
+/* Return the bytes of a row as stored, for c with super_bytes; c may be cut. */
+size_t codes_row_bytes(const struct codes *c);
+/* Copy rows n0 .. n1 - 1 as stored: codes_row_bytes() each. */
+void codes_copy_rows(const struct codes *c, int n0, int n1, void *out);
+/* Make *out the codes of n rows that codes_copy_rows() copied. */
+void codes_copied(struct codes *out, const struct codes *c, const void *rows, int n);
 
 /* Nibble of AWQ's words that holds column c of eight: 0 4 1 5 2 6 3 7. */
 static inline int codes_awq_nibble(int c)

@@ -2,6 +2,7 @@
  * layout of a block is at its reader.  F16 values are little-endian.  In a block of 32 values, the low
  * nibbles are the first 16 values. */
 #include "formats/gguf.h"
+#include "formats/gguf_types_impl.h"
 
 #include <string.h>
 
@@ -9,16 +10,9 @@ enum { SMALL = 32, LARGE = 256 }; /* values of a block, and of a super-block */
 
 const float gguf_iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
-/* Output pointers for the values of one block. */
-struct block {
-	uint8_t *code;
-	int16_t *scale, *offset;
-	float *d, *dmin;
-};
-
 /* Convert F16 to F32 exactly, subnormals included: move exponent and mantissa to their places in an F32, then
  * multiply by 2^(127 - 15). */
-static float f16_at(const unsigned char *p)
+float gguf_f16_at(const unsigned char *p)
 {
 	uint16_t h;
 	float f;
@@ -87,27 +81,27 @@ static void nibbles(uint8_t *code, const unsigned char *q, int n)
 /* ---- blocks of 32 ---- */
 
 /* d f16 | int8 [32] */
-static void q8_0(const unsigned char *p, const struct block *to)
+static void gguf_read_q8_0(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p);
+	*to->d = gguf_f16_at(p);
 	one(to, 1, 128);
 	for (int i = 0; i < SMALL; i += 16)
 		put_sixteen(to->code + i, sixteen(p + 2 + i) ^ 0x8080808080808080u);
 }
 
 /* d f16 | nibbles [16] */
-static void q4_0(const unsigned char *p, const struct block *to)
+static void gguf_read_q4_0(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p);
+	*to->d = gguf_f16_at(p);
 	one(to, 1, 8);
 	nibbles(to->code, p + 2, 16);
 }
 
 /* d f16 | m f16 | nibbles [16] */
-static void q4_1(const unsigned char *p, const struct block *to)
+static void gguf_read_q4_1(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p);
-	*to->dmin = -f16_at(p + 2);
+	*to->d = gguf_f16_at(p);
+	*to->dmin = -gguf_f16_at(p + 2);
 	one(to, 1, 1);
 	nibbles(to->code, p + 4, 16);
 }
@@ -127,34 +121,34 @@ static void fifth_bits(uint8_t *code, const unsigned char *high)
 }
 
 /* d f16 | fifth bits u32 | nibbles [16] */
-static void q5_0(const unsigned char *p, const struct block *to)
+static void gguf_read_q5_0(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p);
+	*to->d = gguf_f16_at(p);
 	one(to, 1, 16);
 	nibbles(to->code, p + 6, 16);
 	fifth_bits(to->code, p + 2);
 }
 
 /* d f16 | m f16 | fifth bits u32 | nibbles [16] */
-static void q5_1(const unsigned char *p, const struct block *to)
+static void gguf_read_q5_1(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p);
-	*to->dmin = -f16_at(p + 2);
+	*to->d = gguf_f16_at(p);
+	*to->dmin = -gguf_f16_at(p + 2);
 	one(to, 1, 1);
 	nibbles(to->code, p + 8, 16);
 	fifth_bits(to->code, p + 4);
 }
 
 /* d f16 | nibbles [16], indexes into a table */
-static void iq4_nl(const unsigned char *p, const struct block *to)
+static void gguf_read_iq4_nl(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p);
+	*to->d = gguf_f16_at(p);
 	one(to, 1, 0);
 	nibbles(to->code, p + 2, 16);
 }
 
 /* exponent u8 | nibbles [16]: d is 2^(exponent - 128), since the table has doubled values */
-static void mxfp4(const unsigned char *p, const struct block *to)
+static void gguf_read_mxfp4(const unsigned char *p, const struct block *to)
 {
 	*to->d = codes_e8m0_half(*p);
 	one(to, 1, 0);
@@ -180,10 +174,10 @@ static void one_bit(uint8_t *code, const unsigned char *high, int at)
 }
 
 /* scale and minimum in nibbles [16] | two bits [64] | d f16 | dmin f16 */
-static void q2_k(const unsigned char *p, const struct block *to)
+static void gguf_read_q2_k(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p + 80);
-	*to->dmin = f16_at(p + 82);
+	*to->d = gguf_f16_at(p + 80);
+	*to->dmin = gguf_f16_at(p + 82);
 	put_words(to->scale, bits_of(sixteen(p), 0, EACH_NIBBLE));
 	put_words(to->offset, bits_of(sixteen(p), 4, EACH_NIBBLE));
 	crumbs(to->code, p + 16);
@@ -192,10 +186,10 @@ static void q2_k(const unsigned char *p, const struct block *to)
 /* third bits [32] | two bits [64] | 16 scales of 6 bits [12] | d f16.  Bytes 0 to 7 have the low nibbles of
  * the scales: 0 to 7 in their low halves, 8 to 15 in their high halves.  Bytes 8 to 11 have the high two bits
  * in the same way. */
-static void q3_k(const unsigned char *p, const struct block *to)
+static void gguf_read_q3_k(const unsigned char *p, const struct block *to)
 {
 	const unsigned char *s = p + 96;
-	*to->d = f16_at(p + 108);
+	*to->d = gguf_f16_at(p + 108);
 	for (int g = 0; g < 16; g++) {
 		const int low = s[g % 8] >> g / 8 * 4 & 15, high = s[8 + g % 4] >> g / 4 * 2 & 3;
 		to->scale[g] = (int16_t)((low | high << 4) - 32);
@@ -226,28 +220,28 @@ static void large_nibbles(uint8_t *code, const unsigned char *q)
 }
 
 /* d f16 | dmin f16 | scales and minimums [12] | nibbles [128] */
-static void q4_k(const unsigned char *p, const struct block *to)
+static void gguf_read_q4_k(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p);
-	*to->dmin = f16_at(p + 2);
+	*to->d = gguf_f16_at(p);
+	*to->dmin = gguf_f16_at(p + 2);
 	sixes(p + 4, to);
 	large_nibbles(to->code, p + 16);
 }
 
 /* d f16 | dmin f16 | scales and minimums [12] | fifth bits [32] | nibbles [128] */
-static void q5_k(const unsigned char *p, const struct block *to)
+static void gguf_read_q5_k(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p);
-	*to->dmin = f16_at(p + 2);
+	*to->d = gguf_f16_at(p);
+	*to->dmin = gguf_f16_at(p + 2);
 	sixes(p + 4, to);
 	large_nibbles(to->code, p + 48);
 	one_bit(to->code, p + 16, 4);
 }
 
 /* low nibbles [128], pairs of 64 | two high bits [64] | scales int8 [16] | d f16 */
-static void q6_k(const unsigned char *p, const struct block *to)
+static void gguf_read_q6_k(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p + 208);
+	*to->d = gguf_f16_at(p + 208);
 	for (int g = 0; g < 16; g++) {
 		to->scale[g] = (int8_t)p[192 + g];
 		to->offset[g] = 32;
@@ -261,9 +255,9 @@ static void q6_k(const unsigned char *p, const struct block *to)
 }
 
 /* d f16 | high pairs of the scales u16 | low nibbles of the scales [4] | nibbles [128] */
-static void iq4_xs(const unsigned char *p, const struct block *to)
+static void gguf_read_iq4_xs(const unsigned char *p, const struct block *to)
 {
-	*to->d = f16_at(p);
+	*to->d = gguf_f16_at(p);
 	for (int g = 0; g < 8; g++) {
 		const int low = p[4 + g / 2] >> g % 2 * 4 & 15, high = p[2 + g / 4] >> g % 4 * 2 & 3;
 		to->scale[g] = (int16_t)((low | high << 4) - 32);
@@ -285,7 +279,7 @@ struct kind {
 
 static const struct kind kinds[] = {
 #define KIND(number, NAME, name, values, bytes, bits, group, zero, d, table, ...)                            \
-	{GGUF_TYPE_##NAME, values, bytes, bits, group, zero, CODES_##d, table, name},
+	{GGUF_TYPE_##NAME, values, bytes, bits, group, zero, CODES_##d, table, gguf_read_##name},
 	BLOCK_TYPES(KIND, KIND)};
 
 static void read_rows(const struct codes *c, int n0, int n1, const struct code_rows *out)
@@ -304,6 +298,12 @@ static void read_rows(const struct codes *c, int n0, int n1, const struct code_r
 	}
 }
 
+/* Return whether codes of 8 bits are stored in less than half of that: as entries of a codebook. */
+static bool is_codebook(const struct kind *t)
+{
+	return t->bits == 8 && t->bytes * 2 < t->values;
+}
+
 bool gguf_codes(enum gguf_type type, int n, int k, const void *data, struct codes *out)
 {
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -320,6 +320,7 @@ bool gguf_codes(enum gguf_type type, int n, int k, const void *data, struct code
 				      .d_type = t->d_type,
 				      .table = t->table,
 				      .read = read_rows,
+				      .super_bytes = is_codebook(t) ? t->bytes : 0,
 				      .from = {data, t}};
 		return true;
 	}

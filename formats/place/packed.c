@@ -47,6 +47,7 @@ struct layout {
 	int zero;               /* zero of all groups, if there are no zeros per group */
 	bool f16, e4m3;         /* scales are F16; codes are E4M3 */
 	bool dots;              /* layout for the kernels of the integer modes */
+	bool stored;            /* rows of a codebook stay as stored */
 	size_t float_bytes;     /* bytes of a float */
 };
 
@@ -82,9 +83,8 @@ static struct layout layout_of(const struct weights_linear *l)
 			   .group = c->group,
 			   .super = c->super,
 			   .minimums = c->minimums,
-			   .zeros = !c->minimums && c->zero < 0,
-			   .zero = c->zero,
-			   .f16 = c->d_type == CODES_F16};
+			   .zeros = !c->minimums && c->zero<0, .zero = c->zero, .f16 = c->d_type == CODES_F16,
+							    .stored = c->super_bytes> 0};
 	if (c->table && c->bits == 4 && c->zero == 0 && !c->minimums && is_whole(c->table)) {
 		f.bits = 8;
 		f.zero = 128;
@@ -163,7 +163,10 @@ static int64_t part_bytes(const struct weights_linear *l, const struct layout *f
 {
 	const int blocks = up(l->n, LANES * BLOCK_TILES), last = up(l->n, LANES) - (blocks - 1) * BLOCK_TILES;
 	const int tiles = (blocks - 1) * BLOCK_TILES + (last >= 3 ? BLOCK_TILES : last);
-	const int64_t weights = (tile_bytes(f, l->k, m) * tiles + LINE - 1) / LINE * LINE;
+	int64_t weights = tile_bytes(f, l->k, m) * tiles;
+	if (f->stored)
+		weights = (int64_t)codes_row_bytes(&l->codes) * l->n;
+	weights = (weights + LINE - 1) / LINE * LINE;
 	return weights + (l->bias.data ? (int64_t)up(l->n, 16) * 64 : 0);
 }
 
@@ -190,7 +193,8 @@ static int64_t one_part(const struct weights_linear *l, enum packed_mode m, enum
 		if (!takes(l, &f, m) || (l->kind == WEIGHTS_CODES && l->codes.perm && !ordered))
 			f = to_int8(m, head) && l->kind == WEIGHTS_CODES
 				    ? int8_of_floats(l->k)
-				    : (struct layout){.float_bytes = m == PACKED_BF16 ? 0 : 4};
+				    : (struct layout){.float_bytes = m == PACKED_BF16 ? 0 : 4,
+						      .stored = f.stored && m == PACKED_BF16};
 	} else if (to_int8(m, head)) {
 		f = int8_of_floats(l->k);
 	}

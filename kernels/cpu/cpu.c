@@ -122,6 +122,8 @@ static void cpu_close(struct kern_dev *d)
 		return;
 	cpu_pool_free(d->pool);
 	free(d->nodes);
+	for (int t = 0; d->scratch && t < d->n_threads; t++)
+		alloc_big_free(d->scratch[t].stored, d->scratch[t].stored_bytes);
 	alloc_big_free(d->sample_arena, d->sample_bytes);
 	alloc_big_free(d->pack, d->pack_bytes);
 	alloc_big_free(d->wide, d->wide_bytes);

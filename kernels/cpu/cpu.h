@@ -24,6 +24,8 @@ struct cpu_part {
 	struct cpu_codes codes; /* AWQ4 and CODES */
 	bool dots;              /* computed by the device's cpu_dot */
 	bool bf16;              /* computed by the device's cpu_bf16, packed as drawn in bf16.h */
+	struct codes stored;    /* reads the weights, if w has rows as stored (stored.h); else read is NULL */
+	size_t tile_bytes;      /* bytes of a packed tile */
 };
 
 struct kern_linear {
@@ -68,6 +70,9 @@ struct cpu_scratch {
 	float *head;          /* [HEAD_MAX]: one head of k */
 	unsigned char *lines; /* [DOT_SCRATCH] with dot, else [BF16_SCRATCH] with bf16, else
 				 [CODES_SCRATCH] */
+	unsigned char
+		*stored; /* tiles of a part that stays as stored (stored.h); owned; NULL: no such part */
+	size_t stored_bytes;
 };
 
 /* Scratch for one row of logits; [vocab] each. */

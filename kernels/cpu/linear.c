@@ -1,6 +1,7 @@
 /* linear.c - linear layers: division of outputs and rows into tasks, and the epilogues. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/stored.h"
 
 #include <assert.h>
 #include <math.h>
@@ -58,6 +59,15 @@ static int reserve(struct kern_dev *d, int k, int n, bool ordered, struct why *w
 	return 0;
 }
 
+int cpu_linear_reserve_stored(struct kern_dev *d, const struct kern_linear *w, struct why *why)
+{
+	const size_t bytes = cpu_stored_scratch(w);
+	int e = 0;
+	for (int t = 0; !e && bytes && t < d->n_threads; t++)
+		e = cpu_grow(&d->scratch[t].stored, &d->scratch[t].stored_bytes, bytes, why);
+	return e;
+}
+
 /* Return the groups of outputs of gate and up that become operands together, per cut of the rows (plan()). */
 static int groups_of(int n)
 {
@@ -111,6 +121,8 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 		e = cpu_pack(w, src, why);
 	if (!e)
 		e = reserve(d, w->k, w->n, w->order != NULL, why);
+	if (!e)
+		e = cpu_linear_reserve_stored(d, w, why);
 	if (!e && pair) /* the results of gate and up become an operand */
 		e = reserve(d, w->parts[0].n, w->n, false, why);
 	if (!e && pair && cpu_has_operands(d))
@@ -186,6 +198,10 @@ int cpu_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct 
 	int err = pack_table(e, src, why);
 	if (!err)
 		err = reserve(d, src->hidden, src->n_vocab, false, why);
+	if (!err)
+		err = cpu_linear_reserve_stored(d, &e->linear, why);
+	if (!err)
+		err = cpu_linear_reserve_stored(d, &e->head, why);
 	if (err) {
 		cpu_embed_free(e);
 		return err;
@@ -284,14 +300,30 @@ static size_t weights_ahead(const struct cpu_codes *c)
 	return 0;
 }
 
+/* Tiles of a block, of which a kernel computes some. */
+struct tiles {
+	const unsigned char *w;
+	int n, t0; /* tiles in the block; the first of those wanted */
+};
+
+static struct tiles tiles_of(const struct cpu_linear_job *j, const struct cpu_linear_tile *at)
+{
+	const struct cpu_part *p = at->part;
+	if (p->stored.read)
+		return (struct tiles){cpu_stored_tiles(j->w, at), at->tn, 0};
+	return (struct tiles){p->w + (size_t)at->block * p->block_bytes, cpu_part_tiles(p, at->block),
+			      at->t0};
+}
+
 static void run_dots(const struct cpu_linear_job *j, const struct cpu_linear_tile *at)
 {
 	const struct cpu_part *p = at->part;
 	const int r0 = row_block_start(j, at->b0);
+	const struct tiles tiles = tiles_of(j, at);
 	const struct cpu_dot_tile t = {
-		.w = p->w + (size_t)at->block * p->block_bytes,
-		.tiles = cpu_part_tiles(p, at->block),
-		.t0 = at->t0,
+		.w = tiles.w,
+		.tiles = tiles.n,
+		.t0 = tiles.t0,
 		.tn = at->tn,
 		.k = j->w->k,
 		.codes = p->codes,
@@ -311,10 +343,11 @@ static void run_bf16(const struct cpu_linear_job *j, const struct cpu_linear_til
 {
 	const struct cpu_part *p = at->part;
 	const int r0 = row_block_start(j, at->b0);
+	const struct tiles tiles = tiles_of(j, at);
 	const struct cpu_bf16_tile t = {
-		.w = p->w + (size_t)at->block * p->block_bytes,
-		.tiles = cpu_part_tiles(p, at->block),
-		.t0 = at->t0,
+		.w = tiles.w,
+		.tiles = tiles.n,
+		.t0 = tiles.t0,
 		.tn = at->tn,
 		.k = j->w->k,
 		.group = p->codes.group,
@@ -334,11 +367,12 @@ static void run_floats(const struct cpu_linear_job *j, const struct cpu_linear_t
 {
 	const struct cpu_part *p = at->part;
 	const int r0 = row_block_start(j, at->b0);
+	const struct tiles tiles = tiles_of(j, at);
 	struct cpu_tile t = {
 		.dtype = p->dtype,
-		.w = p->w + (size_t)at->block * p->block_bytes,
-		.tiles = cpu_part_tiles(p, at->block),
-		.t0 = at->t0,
+		.w = tiles.w,
+		.tiles = tiles.n,
+		.t0 = tiles.t0,
 		.tn = at->tn,
 		.k = j->w->k,
 		.codes = p->codes,
@@ -422,6 +456,7 @@ static void linear_task(void *arg, int task, int thread)
 				    .b0 = b0,
 				    .b1 = b1,
 				    .lines = s->lines,
+				    .stored = s->stored,
 				    .c = s->c,
 				    .next = j->swiglu ? NULL : out};
 	cpu_linear_tile(j, &t);

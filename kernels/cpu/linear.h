@@ -34,9 +34,10 @@ struct cpu_linear_tile {
 	const struct cpu_part *part;
 	int block, t0, tn;
 	int b0, b1;
-	unsigned char *lines; /* the thread's scratch */
-	float *c;             /* results, [rows][tn * LANES_N] */
-	const float *next;    /* where the outputs are written next; NULL: elsewhere */
+	unsigned char *lines;  /* the thread's scratch */
+	unsigned char *stored; /* likewise, for parts that stay as stored */
+	float *c;              /* results, [rows][tn * LANES_N] */
+	const float *next;     /* where the outputs are written next; NULL: elsewhere */
 };
 
 /* Pack the rows of block b as [k][m], so that a step along K reads m adjacent values.  out: destination of
@@ -51,6 +52,8 @@ void cpu_linear_floats(const struct kern_linear *w, float *out, const float *in,
 
 /* Grow a buffer to at least `bytes`; its contents are lost.  at: the address of a pointer. */
 int cpu_grow(void *at, size_t *has, size_t bytes, struct why *why);
+/* Grow the threads' scratch for the parts of w that stay as stored. */
+int cpu_linear_reserve_stored(struct kern_dev *d, const struct kern_linear *w, struct why *why);
 /* Set the activation of a layer of gate and up. */
 void cpu_linear_acts(struct kern_linear *w, const struct kern_linear_src *src);
 /* Free the weights, not the struct. */

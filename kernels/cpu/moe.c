@@ -109,7 +109,12 @@ static int reserve(struct kern_dev *d, const struct kern_experts *x, struct why 
 	if (tasks > m->tasks_max)
 		m->tasks = xrealloc(m->tasks, (size_t)(m->tasks_max = tasks), sizeof *m->tasks);
 	int e = 0;
-	if (cpu_has_operands(d)) /* normalized rows before their conversion to operands */
+	for (int i = 0; !e && i < x->n; i++) {
+		e = cpu_linear_reserve_stored(d, &x->gateup[i], why);
+		if (!e)
+			e = cpu_linear_reserve_stored(d, &x->down[i], why);
+	}
+	if (!e && cpu_has_operands(d)) /* normalized rows before their conversion to operands */
 		e = cpu_grow(&d->wide, &d->wide_bytes,
 			     (size_t)d->args.max_rows * (size_t)x->hidden * sizeof(float), why);
 	if (!e)
@@ -329,6 +334,7 @@ static void gateup_task(void *arg, int task, int thread)
 				     .tn = tn,
 				     .b1 = l->n_row_blocks,
 				     .lines = s->lines,
+				     .stored = s->stored,
 				     .c = s->c};
 	cpu_linear_tile(l, &at);
 	at.part = &l->w->parts[1];
@@ -384,6 +390,7 @@ static void down_task(void *arg, int task, int thread)
 								    .tn = tn,
 								    .b1 = c->down.n_row_blocks,
 								    .lines = s->lines,
+								    .stored = s->stored,
 								    .c = s->c});
 		for (int i = 0; i < c->down.n_rows; i++) {
 			const float *y = s->c + (size_t)i * (size_t)(tn * LANES_N),

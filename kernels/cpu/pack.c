@@ -2,6 +2,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/nodes.h"
 #include "kernels/cpu/pack.h"
+#include "kernels/cpu/stored.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -203,7 +204,9 @@ static void pack_task(void *arg, int task, int thread)
 	const struct pack_job *j = arg;
 	unsigned char *out = j->to->w + (size_t)task * j->to->block_bytes;
 	(void)thread;
-	if (j->to->codes.bits)
+	if (j->to->stored.read)
+		cpu_stored_copy(j->to, j->codes, task);
+	else if (j->to->codes.bits)
 		pack_codes_block(j, task, out);
 	else if (j->to->bf16)
 		pack_bf16_block(j, task, out);
@@ -463,16 +466,22 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 		q->codes = codes_layout(c, q->dots, q->bf16);
 	}
 	q->n_blocks = (p->n + BLOCK_N - 1) / BLOCK_N;
-	size_t tile = tile_bytes(q, w->k);
-	q->block_bytes = tile * BLOCK_TILES;
+	q->tile_bytes = tile_bytes(q, w->k);
+	q->block_bytes = q->tile_bytes * BLOCK_TILES;
 	size_t weights = q->block_bytes * (size_t)(q->n_blocks - 1) +
-			 tile * (size_t)cpu_part_tiles(q, q->n_blocks - 1);
+			 q->tile_bytes * (size_t)cpu_part_tiles(q, q->n_blocks - 1);
+	if (c->read && cpu_stored_takes(q, c)) {
+		q->block_bytes = codes_row_bytes(c) * BLOCK_N;
+		weights = codes_row_bytes(c) * (size_t)p->n;
+	}
 	weights = (weights + 63) & ~(size_t)63;
 	size_t bias = p->bias ? ((size_t)p->n + 15) / 16 * 64 : 0;
 	q->bytes = weights + bias;
 	q->w = alloc_adjacent(q->bytes);
 	if (!q->w)
 		return err_why(why, -ENOMEM, "%s: no memory for %zu bytes of weights", src->name, q->bytes);
+	if (c->read && cpu_stored_takes(q, c))
+		codes_copied(&q->stored, c, q->w, p->n);
 	if (p->bias) {
 		q->bias = (float *)(void *)(q->w + weights);
 		for (int n = 0; n < p->n; n++)
@@ -636,6 +645,10 @@ void cpu_unpack_row(const struct kern_linear *w, int id, float *out)
 {
 	const struct cpu_part *p = &w->parts[0];
 	assert(id >= 0 && id < p->n);
+	if (p->stored.read) {
+		cpu_stored_row(p, id, out);
+		return;
+	}
 	const int b = id / BLOCK_N;
 	const unsigned char *in = p->w + (size_t)b * p->block_bytes;
 	if (p->codes.bits) {

@@ -137,23 +137,44 @@ static void values_row(const struct cpu_bf16 *b, const struct codes *c, const st
 	b->weights(row, ordered, c->k);
 }
 
+/* Return the bytes of a row of values: an odd number of lines, as in cpu_bf16_row(). */
+static size_t value_row(int k)
+{
+	return (size_t)padded(k) * 2 | 64;
+}
+
+size_t cpu_bf16_values_scratch(int k)
+{
+	return LANES_N * value_row(k) + (size_t)k * sizeof(float) * 2;
+}
+
 void cpu_bf16_pack_values(const struct cpu_bf16 *b, unsigned char *out, const struct codes *c,
 			  const struct code_rows *r, codes_group_fn *floats, int n, int tiles)
 {
-	const size_t row = (size_t)padded(c->k) * 2 | 64; /* an odd number of lines, as in cpu_bf16_row() */
-	float *x = xmalloc((size_t)c->k * sizeof *x * (c->perm ? 2 : 1));
-	unsigned char *rows = xmalloc(LANES_N * row);
+	void *scratch = xmalloc(cpu_bf16_values_scratch(c->k));
+	const struct bf16_values v = {.c = c, .r = r, .floats = floats, .n = n, .tiles = tiles};
+	cpu_bf16_pack_values_in(b, out, &v, scratch);
+	free(scratch);
+}
+
+void cpu_bf16_pack_values_in(const struct cpu_bf16 *b, unsigned char *out, const struct bf16_values *v,
+			     void *scratch)
+{
+	const struct codes *c = v->c;
+	const struct code_rows *r = v->r;
+	const int n = v->n, tiles = v->tiles;
+	const size_t row = value_row(c->k);
+	unsigned char *rows = scratch;
+	float *x = (float *)(void *)(rows + LANES_N * row);
 	for (int o = 0; o < n; o += LANES_N) {
 		const int some = n - o < LANES_N ? n - o : LANES_N;
 		unsigned char *brick = out + o / LANES_N * BF16_BRICK;
 		for (int i = 0; i < some; i++)
-			values_row(b, c, r, o + i, floats, x, rows + (size_t)i * row);
+			values_row(b, c, r, o + i, v->floats, x, rows + (size_t)i * row);
 		for (int k0 = 0; k0 < c->k; k0 += BF16_STEP, brick += (size_t)tiles * BF16_BRICK)
 			cpu_pack_transpose(rows + (size_t)k0 * 2, row, some, BF16_STEP / 2, 4, brick,
 					   LANES_N * 4);
 	}
-	free(rows);
-	free(x);
 }
 
 void cpu_bf16_unpack(const struct cpu_bf16 *b, float *out, const unsigned char *block, int tiles, int n,

@@ -46,7 +46,7 @@ Test(gguf_types, every_type_is_bit_for_bit_that_of_the_package)
 	json_t *all, *one;
 	cr_assert_eq(json_read(repofile("tests/golden/gguf_types.json"), 1 << 20, &all, &why), 0, "%s",
 		     why.text);
-	cr_assert_eq(json_object_size(all), 13);
+	cr_assert_eq(json_object_size(all), 20);
 	json_object_foreach(all, name, one)
 	{
 		const size_t row = (size_t)json_integer_value(json_object_get(one, "bytes"));
@@ -79,9 +79,10 @@ Test(gguf_types, every_type_is_bit_for_bit_that_of_the_package)
 Test(gguf_types, codes_are_within_their_bits)
 {
 	static const enum gguf_type types[] = {
-		GGUF_TYPE_Q4_0,   GGUF_TYPE_Q4_1,   GGUF_TYPE_Q5_0,  GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0,
-		GGUF_TYPE_Q2_K,   GGUF_TYPE_Q3_K,   GGUF_TYPE_Q4_K,  GGUF_TYPE_Q5_K, GGUF_TYPE_Q6_K,
-		GGUF_TYPE_IQ4_NL, GGUF_TYPE_IQ4_XS, GGUF_TYPE_MXFP4,
+		GGUF_TYPE_Q4_0,    GGUF_TYPE_Q4_1,   GGUF_TYPE_Q5_0,  GGUF_TYPE_Q5_1,    GGUF_TYPE_Q8_0,
+		GGUF_TYPE_Q2_K,    GGUF_TYPE_Q3_K,   GGUF_TYPE_Q4_K,  GGUF_TYPE_Q5_K,    GGUF_TYPE_Q6_K,
+		GGUF_TYPE_IQ4_NL,  GGUF_TYPE_IQ4_XS, GGUF_TYPE_MXFP4, GGUF_TYPE_IQ1_S,   GGUF_TYPE_IQ1_M,
+		GGUF_TYPE_IQ2_XXS, GGUF_TYPE_IQ2_XS, GGUF_TYPE_IQ2_S, GGUF_TYPE_IQ3_XXS, GGUF_TYPE_IQ3_S,
 	};
 	static unsigned char p[4096];
 	fill(p, sizeof p, 1);

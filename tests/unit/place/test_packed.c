@@ -181,9 +181,10 @@ Test(packed, awq)
 Test(packed, types_of_gguf)
 {
 	static const enum gguf_type types[] = {
-		GGUF_TYPE_Q4_0,   GGUF_TYPE_Q4_1,   GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0,
-		GGUF_TYPE_Q2_K,   GGUF_TYPE_Q3_K,   GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q6_K,
-		GGUF_TYPE_IQ4_NL, GGUF_TYPE_IQ4_XS, GGUF_TYPE_MXFP4};
+		GGUF_TYPE_Q4_0,    GGUF_TYPE_Q4_1,   GGUF_TYPE_Q5_0,  GGUF_TYPE_Q5_1,    GGUF_TYPE_Q8_0,
+		GGUF_TYPE_Q2_K,    GGUF_TYPE_Q3_K,   GGUF_TYPE_Q4_K,  GGUF_TYPE_Q5_K,    GGUF_TYPE_Q6_K,
+		GGUF_TYPE_IQ4_NL,  GGUF_TYPE_IQ4_XS, GGUF_TYPE_MXFP4, GGUF_TYPE_IQ1_S,   GGUF_TYPE_IQ1_M,
+		GGUF_TYPE_IQ2_XXS, GGUF_TYPE_IQ2_XS, GGUF_TYPE_IQ2_S, GGUF_TYPE_IQ3_XXS, GGUF_TYPE_IQ3_S};
 	void *w = xcalloc(200 * 512, 2);
 	for (size_t t = 0; t < sizeof types / sizeof *types; t++)
 		for (int k = 256; k <= 512; k += 256) {

@@ -34,7 +34,10 @@ static const struct kind {
 	{GGUF_TYPE_Q3_K, 256, 110, 108, -1, 0x1400, 0},   {GGUF_TYPE_Q4_K, 256, 144, 0, 2, 0x0800, 0x1380},
 	{GGUF_TYPE_Q5_K, 256, 176, 0, 2, 0x0400, 0x13c0}, {GGUF_TYPE_Q6_K, 256, 210, 208, -1, 0x0200, 0},
 	{GGUF_TYPE_IQ4_NL, 32, 18, 0, -1, 0x1400, 0},     {GGUF_TYPE_IQ4_XS, 256, 136, 0, -1, 0x0200, 0},
-	{GGUF_TYPE_MXFP4, 32, 17, 0, -1, 121, 0},
+	{GGUF_TYPE_MXFP4, 32, 17, 0, -1, 121, 0},         {GGUF_TYPE_IQ1_S, 256, 50, 0, -1, 0x2000, 0},
+	{GGUF_TYPE_IQ1_M, 256, 56, -1, -1, 0x2000, 0},    {GGUF_TYPE_IQ2_XXS, 256, 66, 0, -1, 0x1400, 0},
+	{GGUF_TYPE_IQ2_XS, 256, 74, 0, -1, 0x1400, 0},    {GGUF_TYPE_IQ2_S, 256, 82, 0, -1, 0x1400, 0},
+	{GGUF_TYPE_IQ3_XXS, 256, 98, 0, -1, 0x1000, 0},   {GGUF_TYPE_IQ3_S, 256, 110, 0, -1, 0x1000, 0},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -60,7 +63,10 @@ static void random_blocks(const struct kind *t, unsigned char *p, size_t n)
 	for (size_t i = 0; i < n; i++, p += t->bytes) {
 		for (int b = 0; b < t->bytes; b++)
 			p[b] = (unsigned char)rnd();
-		memcpy(p + t->d_at, &t->d, t->type == GGUF_TYPE_MXFP4 ? 1 : 2);
+		if (t->d_at >= 0)
+			memcpy(p + t->d_at, &t->d, t->type == GGUF_TYPE_MXFP4 ? 1 : 2);
+		for (int j = 0; t->d_at < 0 && j < 4; j++) /* IQ1_M: a nibble on top of each word of scales */
+			p[49 + 2 * j] = (unsigned char)((p[49 + 2 * j] & 15) | (t->d >> 4 * j & 15) << 4);
 		if (t->m_at >= 0)
 			memcpy(p + t->m_at, &t->m, 2);
 	}
