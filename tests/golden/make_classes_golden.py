@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """make_classes_golden.py [NAME ...] - tiny models of transformers' classes, with expected logits and tokens.
+make_classes_golden.py --out DIR/ANY NAME KEY=JSON ... - one of them with other values in config.json.
 
 Writes tests/golden/classes.json: config.json and the tensors' shapes as transformers saves them, and what the model
 answers in float32 with the weights of tests/tools/make_class.py.  Needs torch and transformers (5.24); the tests need
 only the output.  Prompt, logits and tokens are those of make_model_golden.py.
+
+With --out, nothing is committed: the directory has the model, and transformers' answer in reference.json.
+QUERN_TEST_FAMILIES=DIR of tests/unit/worker/test_model.c compares quern with all models in DIR.
 """
 import json
 import math
@@ -21,7 +25,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "tools"))
 import make_class  # noqa: E402
 
-NEW, CUT, STRIDE, PROMPT, CONTEXT, VOCAB = 32, 7, 5, 40, 128, 320
+NEW, CUT, STRIDE, PROMPT, VOCAB = 32, 7, 5, 40, 320
+CONTEXT = 256 if sys.argv[1:2] == ["--out"] else 128        # the test of QUERN_TEST_FAMILIES serves 256
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=16, max_position_embeddings=CONTEXT, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 GPT = dict(n_embd=64, n_head=4, n_layer=2, n_positions=CONTEXT)
@@ -135,20 +140,22 @@ def spread(kind, name, shape, tied):
     return round(gain / math.sqrt(first), 5), 0.0
 
 
-@torch.no_grad()
-def case(name):
-    kind, over = CLASSES[name]
-    config, shapes = saved(config_of(kind, over), name.endswith("-own"))
+def tiny(name, over):
+    """Return the model that make_class.py makes of a line of CLASSES, with other values for some keys."""
+    kind, usual = CLASSES[name]
+    config, shapes = saved(config_of(kind, usual | over), name.endswith("-own"))
     tied = config.get("tie_word_embeddings", False)
-    out = dict(name=name, config=config, tensors=[[n, s, *spread(kind, n, s, tied)] for n, s in shapes.items()])
-    with tempfile.TemporaryDirectory() as tmp:
-        path = os.path.join(tmp, "model")
-        make_class.make(out, path)
-        cls = getattr(transformers, MODELS.get(kind, "AutoModelForCausalLM"))
-        # transformers' eager attention adds Falcon's ALiBi twice.
-        how = "sdpa" if kind == "falcon" else "eager"
-        model, info = cls.from_pretrained(path, dtype=torch.float32, attn_implementation=how,
-                                          output_loading_info=True)
+    return dict(name=name, config=config, tensors=[[n, s, *spread(kind, n, s, tied)] for n, s in shapes.items()])
+
+
+@torch.no_grad()
+def answer(name, path):
+    """Return the prompt, the logits of all its rows, and the greedy tokens behind it with their margins."""
+    kind = CLASSES[name][0]
+    cls = getattr(transformers, MODELS.get(kind, "AutoModelForCausalLM"))
+    # transformers' eager attention adds Falcon's ALiBi twice.
+    how = "sdpa" if kind == "falcon" else "eager"
+    model, info = cls.from_pretrained(path, dtype=torch.float32, attn_implementation=how, output_loading_info=True)
     assert not info["unexpected_keys"] and not info["mismatched_keys"], info
     assert set(info["missing_keys"]) <= {"lm_head.weight"}, info
     model.eval()
@@ -160,13 +167,34 @@ def case(name):
         greedy.append(int(top.indices[0]))
         margins.append(round(float(top.values[0] - top.values[1]), 4))
         seq.append(greedy[-1])
+    return ids, logits, greedy, margins
+
+
+def case(name):
+    out = tiny(name, {})
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "model")
+        make_class.make(out, path)
+        ids, logits, greedy, margins = answer(name, path)
     rows = [[round(float(x), 5) for x in row[::STRIDE]] for row in (logits[CUT - 1], logits[-1])]
     return out | dict(context=CONTEXT, prompt=ids, cut=CUT, stride=STRIDE, logits_cut=rows[0], logits=rows[1],
                       greedy=greedy, margins=margins)
 
 
+def variant(path, name, values):
+    over = {key: json.loads(text) for key, text in (v.split("=", 1) for v in values)}
+    make_class.make(tiny(name, over), path)
+    ids, logits, greedy, margins = answer(name, path)
+    first = [round(float(x), 5) for x in logits[-1][:64]]
+    with open(os.path.join(path, "reference.json"), "w", encoding="utf-8") as f:
+        json.dump([dict(prompt=ids, ids=greedy, margins=margins, first_logits=first)], f)
+    print(path, "margin", min(margins), "tokens", len(set(greedy)))
+
+
 def main():
     torch.set_num_threads(1)
+    if sys.argv[1:2] == ["--out"]:
+        return variant(sys.argv[2], sys.argv[3], sys.argv[4:])
     names = sys.argv[1:] or list(CLASSES)
     path = os.path.join(HERE, "classes.json")
     cases = {}
