@@ -317,8 +317,6 @@ static int window_switch(const struct reader *r, struct model_config *c, bool ty
 			    "layer_types names sliding_attention, but use_sliding_window is false");
 	if (use && !c->window && any_window(c))
 		return fail(r, -EINVAL, "layer_types names sliding_attention, but sliding_window is null");
-	if (use && !typed && r->family->nope == NOPE_KEYS)
-		return fail(r, -ENOTSUP, "use_sliding_window without layer_types is not supported");
 	if (!use || !c->window || typed)
 		return 0;
 	if ((rc = get_int(r, r->root, "max_window_layers", 0, 1 << 20, false, &first)))
@@ -371,6 +369,18 @@ static int read_windowed(const struct reader *r, struct model_config *c, bool ty
 	}
 }
 
+/* Refuse a window without layer_types, if the family needs them. */
+static int check_typed(const struct reader *r, const struct model_config *c)
+{
+	const bool has_switch = r->family->window == WINDOW_SWITCH;
+	bool use = !has_switch;
+	const int rc = has_switch ? json_get_bool(r->root, "use_sliding_window", &use, r->why) : 0;
+	if (rc || !r->family->window_typed || !use || (!has_switch && !c->window))
+		return rc;
+	return err_why(r->why, -ENOTSUP, "sliding_window without layer_types is not supported for %s",
+		       c->arch_name);
+}
+
 /* Read the sliding window.  Its size is checked only if a layer uses it: use_sliding_window and layer_types
  * can turn it off. */
 static int read_window(const struct reader *r, struct model_config *c)
@@ -390,7 +400,9 @@ static int read_window(const struct reader *r, struct model_config *c)
 		return rc;
 	const bool good = size >= 1 && size <= WINDOW_MAX;
 	c->window = good ? (int)size : json_get(r->root, "sliding_window") ? -1 : 0;
-	rc = read_windowed(r, c, typed);
+	rc = typed ? 0 : check_typed(r, c);
+	if (!rc)
+		rc = read_windowed(r, c, typed);
 	if (!any_window(c))
 		c->window = 0;
 	for (int i = 0; i < c->n_layers; i++)

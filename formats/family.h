@@ -203,6 +203,7 @@ struct family {
 	enum family_bias qkv_bias, o_bias, mlp_bias, head_bias;
 	const char *own_o_bias; /* name of a bias of the attention's output in some of the layers; or NULL */
 	enum family_window window;
+	bool window_typed;                    /* windows need layer_types: the class has a rule of its own */
 	const struct family_experts *experts; /* NULL: dense */
 	enum family_embed embed;
 	bool partial;            /* partial_rotary_factor may be less than 1 */

@@ -238,6 +238,7 @@ const struct family family_mixtures[] = {
 	 .norms = PRE_NORMS,
 	 .qkv_bias = BIAS_ALWAYS,
 	 .window = WINDOW_SWITCH,
+	 .window_typed = true,
 	 .experts = &qwen2_experts},
 	{.arch = "Qwen3MoeForCausalLM",
 	 .type = "qwen3_moe",
@@ -246,6 +247,7 @@ const struct family family_mixtures[] = {
 	 .defaults = "{\"num_key_value_heads\": 4, \"sliding_window\": 4096, \"max_window_layers\": 28, "
 		     "\"num_experts\": 128, \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 768, "
 		     "\"decoder_sparse_step\": 1}",
+	 .require = "{\"use_sliding_window\": false}",
 	 .norms = PRE_NORMS,
 	 .qk_norm = QK_NORM_HEADS,
 	 .qkv_bias = BIAS_BY_KEY,
@@ -512,6 +514,7 @@ const struct family family_mixtures[] = {
 	 .qkv_bias = BIAS_BY_KEY,
 	 .o_bias = BIAS_BY_KEY,
 	 .window = WINDOW_TYPES,
+	 .window_typed = true,
 	 .nope = NOPE_ALWAYS,
 	 .experts = &flint_experts,
 	 .sinks = true},

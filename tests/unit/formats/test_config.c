@@ -635,6 +635,28 @@ Test(config, gemma_has_caps_scales_and_windows)
 		-ENOTSUP, "use_bidirectional_attention");
 }
 
+/* These classes have rules of their own for layers of which nothing says whether they have a window. */
+Test(config, a_window_needs_layer_types_where_the_class_has_its_own_rule)
+{
+	static const char *const archs[] = {"CwmForCausalLM", "FlintForCausalLM"};
+	for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+		char text[160];
+		snprintf(text, sizeof text, "{\"architectures\": [\"%s\"], \"sliding_window\": 16}",
+			 archs[i]);
+		refused(text, -ENOTSUP, "sliding_window without layer_types is not supported for");
+	}
+	refused("{\"architectures\": [\"Qwen2MoeForCausalLM\"], \"use_sliding_window\": true}", -ENOTSUP,
+		"without layer_types");
+	accepted("{\"architectures\": [\"Qwen2MoeForCausalLM\"], \"use_sliding_window\": false}");
+	cr_expect_eq(c.window, 0);
+	refused("{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"use_sliding_window\": true}", -ENOTSUP,
+		"use_sliding_window true is not supported for Qwen3MoeForCausalLM");
+	accepted("{\"architectures\": [\"CwmForCausalLM\"], \"sliding_window\": 16, \"layer_types\": "
+		 "[\"full_attention\", \"sliding_attention\", \"full_attention\", \"full_attention\", "
+		 "\"full_attention\"]}");
+	cr_expect(c.layers[1].window == 16 && c.layers[0].window == 0);
+}
+
 Test(config, a_message_names_the_key_as_the_file_has_it)
 {
 	refused("{\"architectures\": [\"GPTJForCausalLM\"], \"model_type\": \"gptj\", \"hidden_size\": null}",
