@@ -10,7 +10,7 @@
  *                   of the values that are not neutral (params.h)
  *           runs    slot | flags << 24, pos0, n_rows for each run
  *           from    slot `from` for each run of 0 rows
- *   result  [epoch, number, step_us, tokens, mus, logprobs, top_ids, top_logprobs, failed, held,
+ *   result  [epoch, number, step_us, tokens, counts, mus, logprobs, top_ids, top_logprobs, failed, held,
  *            pools, pool_words]
  *           logprobs    slot, position, token, logprob, rank, n_top, top0, prompt for each
  *           failed      array of [slot, reason]
@@ -29,7 +29,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns travel little
 
 enum {
 	PLAN_FIELDS = 14,
-	RESULT_FIELDS = 12,
+	RESULT_FIELDS = 13,
 	SEQ_FIELDS = 9,
 	CONSTRAINT_FIELDS = 2,
 	FAILED_FIELDS = 2,
@@ -149,6 +149,7 @@ void bus_encode_result(const struct result *r, struct buf *out)
 	msgpack_pack_uint64(&pk, r->number);
 	msgpack_pack_uint32(&pk, r->step_us);
 	bus_pack_bin(&pk, r->tokens, r->n_tokens * sizeof *r->tokens);
+	bus_pack_bin(&pk, r->counts, r->n_counts * sizeof *r->counts);
 	bus_pack_bin(&pk, r->mus, r->n_mus * sizeof *r->mus);
 	pack_logprobs(&pk, r);
 	bus_pack_bin(&pk, r->top_ids, r->n_top * sizeof *r->top_ids);
@@ -373,8 +374,11 @@ static void read_runs(struct cursor *c, const struct bus_limits *lim, struct pla
 				r.from = word(from, k++);
 		}
 		if (r.slot >= lim->max_slots || r.from >= lim->max_slots || r.pos0 >= lim->max_context ||
-		    r.n_rows > lim->max_context - r.pos0 || r.flags & ~PLAN_SAMPLE)
+		    r.n_rows > lim->max_context - r.pos0 || r.flags & ~(PLAN_SAMPLE | PLAN_OPEN))
 			cursor_fail(c, "runs: out of range");
+		else if (r.flags & PLAN_OPEN &&
+			 (!(r.flags & PLAN_SAMPLE) || !r.n_rows || r.n_rows > PLAN_OPEN_ROWS))
+			cursor_fail(c, "runs: an open run that samples nothing, or has too many rows");
 		else if (r.n_rows > lim->max_rows - p->n_rows)
 			cursor_fail(c, "runs: more rows than a step may have");
 		else
@@ -548,13 +552,19 @@ int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim,
 	out->epoch = cursor_uint(&c, "epoch", UINT64_MAX);
 	out->number = cursor_uint(&c, "number", UINT64_MAX);
 	out->step_us = (uint32_t)cursor_uint(&c, "step_us", UINT32_MAX);
-	const void *tokens = cursor_bin(&c, "tokens", 4, lim->max_runs, &n_tokens);
+	const void *tokens = cursor_bin(&c, "tokens", 4, (size_t)lim->max_rows + lim->max_runs, &n_tokens);
 	for (uint32_t i = 0; i < n_tokens; i++) {
 		if (word(tokens, i) >= lim->n_vocab)
 			cursor_fail(&c, "tokens: an id beyond the vocabulary");
 		result_add_token(out, word(tokens, i));
 	}
-	uint32_t n_mus;
+	uint32_t n_counts, n_mus;
+	const void *counts = cursor_bin(&c, "counts", 4, lim->max_runs, &n_counts);
+	for (uint32_t i = 0; i < n_counts; i++) {
+		if (word(counts, i) > PLAN_OPEN_ROWS)
+			cursor_fail(&c, "counts: more tokens than a run may return");
+		result_add_count(out, word(counts, i));
+	}
 	const void *mus = cursor_bin(&c, "mus", 4, n_tokens, &n_mus);
 	for (uint32_t i = 0; i < n_mus; i++)
 		result_add_mu(out, (int32_t)word(mus, i));

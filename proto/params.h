@@ -14,7 +14,7 @@
 
 /* Version of the bus (bus.h), which must be the same in a worker and its controller.  A changed message
  * raises it, and so does a new parameter, since readers reject unknown names. */
-enum { BUS_VERSION = 6 };
+enum { BUS_VERSION = 7 };
 
 enum {
 	PARAMS_N_MAX = 64, /* outputs per job */

@@ -101,12 +101,13 @@ void result_reset(struct result *r)
 	r->epoch = r->number = 0;
 	r->step_us = 0;
 	r->n_tokens = r->n_logprobs = r->n_top = r->n_failed = r->n_held = 0;
-	r->n_pools = r->n_pool_words = r->n_mus = 0;
+	r->n_pools = r->n_pool_words = r->n_counts = r->n_mus = 0;
 }
 
 void result_fini(struct result *r)
 {
 	free(r->tokens);
+	free(r->counts);
 	free(r->mus);
 	free(r->logprobs);
 	free(r->top_ids);
@@ -122,6 +123,12 @@ void result_add_token(struct result *r, uint32_t token)
 {
 	array_grow(r->tokens, r->cap_tokens, r->n_tokens + 1);
 	r->tokens[r->n_tokens++] = token;
+}
+
+void result_add_count(struct result *r, uint32_t n)
+{
+	array_grow(r->counts, r->cap_counts, r->n_counts + 1);
+	r->counts[r->n_counts++] = n;
 }
 
 void result_add_mu(struct result *r, int32_t mu)

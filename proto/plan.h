@@ -21,9 +21,23 @@
  *            prompt, then those it sampled), so a plan can be sent before the last token's id is known.
  *            PLAN_SAMPLE: sample the next token after the run's last row.  A run of 0 rows samples from
  *            the last row of the run of slot `from` in the same plan (a fork's first token).
+ *            PLAN_OPEN: an open run, see below.
  *
  * A sequence with params.mirostat has a state, mu, that every token changes.  The worker keeps mu with the
  * slot's tokens (a fork copies it), and returns it with each token, so that `seqs` can restore it.
+ *
+ * An open run (PLAN_OPEN, with PLAN_SAMPLE) speculates.  It begins at the slot's last token, wherever that is
+ * when the plan begins; pos0 is the least position that it can have.  The run has at most n_rows rows: the
+ * last token, then up to n_rows - 1 drafts, which are the worker's guesses of the next tokens.  Each row draws
+ * the token after it.  A draft is accepted if it equals the token that the row before it drew, and all drafts
+ * before it are accepted.  The run returns the drawn tokens up to the first one that is not an accepted draft:
+ * exactly the tokens that as many runs of one row would have drawn.  While a plan with an open run is in
+ * flight, the slot's next run is open as well.
+ *
+ *   slot 3 has 49 tokens       plan 8   (3, pos0 48, at most 4 rows, SAMPLE | OPEN)
+ *   rows        t48  d49  d50  d51      the last token, and three drafts
+ *   drawn       a49  a50  a51  a52      if d49 = a49, d50 = a50, d51 != a51: 3 tokens, a49 a50 a51
+ *   plan 9   (3, pos0 49, at most 4 rows, SAMPLE | OPEN)   begins at position 51
  *
  * A sequence with params.pool is not sampled from.  Its result (struct result_pool) is returned with the
  * run that ends its prompt.  For a mean, each run returns the sum of its rows, and the controller adds the
@@ -57,7 +71,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLAN_SAMPLE = 1, RESULT_REASON_SIZE = 256 };
+enum { PLAN_SAMPLE = 1, PLAN_OPEN = 2, RESULT_REASON_SIZE = 256 };
+enum { PLAN_DRAFTS_MAX = 15, PLAN_OPEN_ROWS = PLAN_DRAFTS_MAX + 1 }; /* of an open run */
 
 /* Constraint of structured outputs.  The controller numbers the constraints of an epoch from 1, and does
  * not reuse the number of a dropped one.  A fork, or a slot set from another slot, inherits the
@@ -109,7 +124,7 @@ struct plan_run {
 	uint32_t slot;
 	uint32_t pos0;
 	uint32_t n_rows;
-	uint16_t flags;    /* PLAN_SAMPLE */
+	uint16_t flags;    /* PLAN_SAMPLE, PLAN_OPEN */
 	uint16_t reserved; /* 0 */
 	uint32_t from;     /* run of 0 rows: slot of the run to sample from; else = slot */
 };
@@ -207,9 +222,13 @@ struct result {
 	uint64_t epoch;
 	uint64_t number;  /* number of the plan that it answers */
 	uint32_t step_us; /* time on the device */
-	/* [n_tokens] one per PLAN_SAMPLE run, in the plan's order; meaningless if the run is held. */
+	/* [n_tokens] in the plan's order: one per PLAN_SAMPLE run, or as many as `counts` has for an open run;
+	 * meaningless if the run is held. */
 	uint32_t *tokens;
 	uint32_t n_tokens, cap_tokens;
+	/* [n_counts] tokens of each open run, in the plan's order.  0: the sequence already has max_tokens. */
+	uint32_t *counts;
+	uint32_t n_counts, cap_counts;
 	int32_t *mus; /* [n_mus] mu after these tokens, for the sequences among them with params.mirostat */
 	uint32_t n_mus, cap_mus;
 	struct result_logprob *logprobs;
@@ -230,6 +249,7 @@ struct result {
 void result_reset(struct result *r);
 void result_fini(struct result *r);
 void result_add_token(struct result *r, uint32_t token);
+void result_add_count(struct result *r, uint32_t n);
 void result_add_mu(struct result *r, int32_t mu);
 struct result_logprob *result_add_logprob(struct result *r);
 void result_add_failed(struct result *r, uint32_t slot, const char *reason);

@@ -107,7 +107,7 @@ void replica_planned(struct replica *r, const struct plan *p)
 {
 	uint32_t prompt = 0;
 	for (uint32_t i = 0; i < p->n_runs; i++)
-		prompt += p->runs[i].n_rows > 1 ? p->runs[i].n_rows : 0;
+		prompt += p->runs[i].n_rows > 1 && !(p->runs[i].flags & PLAN_OPEN) ? p->runs[i].n_rows : 0;
 	r->rows[p->number % SCHED_AHEAD] = p->n_rows;
 	r->prompt_rows[p->number % SCHED_AHEAD] = prompt;
 }

@@ -442,7 +442,7 @@ void sched_end(struct sched *s, struct seq *q)
 	if (s->refused == q)
 		s->refused = NULL;
 	sched_clear_strikes(s, q);
-	q->n_pending = 0; /* tokens of plans in flight are discarded */
+	q->n_pending = q->n_slack = 0; /* tokens of plans in flight are discarded */
 	q->state = SEQ_FINISHED;
 }
 
@@ -582,7 +582,7 @@ void sched_lost(struct sched *s)
 	for (uint32_t i = 0; i < s->n_flight; i++) {
 		struct inflight *f = &s->flight[(s->first_flight + i) % SCHED_AHEAD];
 		for (uint32_t k = 0; k < f->n_samples; k++)
-			f->samples[k].seq->n_pending = 0;
+			f->samples[k].seq->n_pending = f->samples[k].seq->n_slack = 0;
 		for (uint32_t k = 0; k < f->n_runs; k++)
 			f->runs[k].group->n_inflight--;
 		for (int k = 0; k < STORES; k++)
@@ -700,12 +700,45 @@ static bool has_candidates(const struct inflight *f, const struct result *r)
 	return true;
 }
 
+/* How far a result has been read. */
+struct reading {
+	const struct result *r;
+	int64_t now_us;
+	struct sched_events *ev;
+	uint32_t tokens, counts, mus, held, logprobs; /* read so far, of each list */
+};
+
+static void apply_sample(struct sched *s, const struct sample *from, struct reading *at)
+{
+	struct seq *q = from->seq;
+	const struct params *p = &q->group->params;
+	const struct result *r = at->r;
+	const bool held = at->held < r->n_held && r->held[at->held] == from->slot;
+	const int32_t mu = p->mirostat ? r->mus[at->mus++] : 0;
+	const uint32_t n = from->open_rows ? r->counts[at->counts++] : 1, end = at->tokens + n;
+	if (from->open_rows)
+		sched_draft_result(q, from->open_rows, held ? 0 : n);
+	if (held) {
+		at->held++;
+		at->tokens = end;
+		sched_held_apply(s, q);
+	}
+	for (; at->tokens < end; at->tokens++) {
+		int32_t logprob = p->logprobs >= 0 ? find_logprob(r, from->slot, &at->logprobs) : -1;
+		if (q->group->beam && q->state != SEQ_FINISHED)
+			sched_beam_apply(s, q, r, logprob, at->now_us, at->ev);
+		else if (!q->group->beam)
+			apply_token(s, q, r->tokens[at->tokens], mu, logprob, at->now_us, at->ev);
+	}
+	sched_left_at(s, q);
+}
+
 int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct sched_events *ev)
 {
 	if (s->n_flight == 0)
 		return -EPROTO;
 	struct inflight *f = &s->flight[s->first_flight];
-	if (r->epoch != s->epoch || r->number != f->number || r->n_tokens != f->n_samples ||
+	if (r->epoch != s->epoch || r->number != f->number || !sched_counts_fit(f, r) ||
 	    r->n_mus != f->n_mirostat || !sched_held_fits(f, r) || (f->n_searched && !has_candidates(f, r)) ||
 	    !sched_pool_fits(f, r))
 		return -EPROTO;
@@ -718,25 +751,11 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 		blocks_release(sched_blocks(s, k), &f->later[k]);
 	for (uint32_t i = 0; i < r->n_failed; i++)
 		apply_failed(s, f, &r->failed[i], ev);
-	uint32_t at = 0, n_mus = 0, n_held = 0;
+	struct reading at = {.r = r, .now_us = now_us, .ev = ev};
 	for (uint32_t i = 0; i < f->n_samples; i++) {
-		struct seq *q = f->samples[i].seq;
-		const int32_t mu = q->group->params.mirostat ? r->mus[n_mus++] : 0;
 		sched_prefetch(i + SCHED_FAR < f->n_samples ? f->samples[i + SCHED_FAR].seq : NULL,
 			       i + SCHED_NEAR < f->n_samples ? f->samples[i + SCHED_NEAR].seq : NULL);
-		if (n_held < r->n_held && r->held[n_held] == f->samples[i].slot) {
-			n_held++;
-			sched_held_apply(s, q);
-			sched_left_at(s, q);
-			continue;
-		}
-		bool wanted = q->group->params.logprobs >= 0;
-		int32_t logprob = wanted ? find_logprob(r, f->samples[i].slot, &at) : -1;
-		if (q->group->beam && q->state != SEQ_FINISHED)
-			sched_beam_apply(s, q, r, logprob, now_us, ev);
-		else if (!q->group->beam)
-			apply_token(s, q, r->tokens[i], mu, logprob, now_us, ev);
-		sched_left_at(s, q);
+		apply_sample(s, &f->samples[i], &at);
 	}
 	if (f->n_pooled)
 		sched_pool_apply(s, f, r, now_us, ev);
@@ -803,11 +822,12 @@ static void check_seq(const struct sched *s, const struct seq *q)
 	bool runs = q->state == SEQ_RUNNING;
 	sched_ensure(runs || q->state == SEQ_WAITING || q->table.n == 0,
 		     "blocks of a sequence that has ended");
-	sched_ensure(q->n_computed <= q->table.n * s->cfg.block_size,
+	sched_ensure((q->n_slack ? sched_reach(q, 0) : q->n_computed) <= q->table.n * s->cfg.block_size,
 		     "a token computed without a block for it");
 	sched_ensure((q->n_named > 0) == (q->node != CONTENTS_NONE), "the node of the named blocks");
 	sched_ensure(!runs || blocks_missing(s->blocks, &q->table, q->table.n_writable, q->n_computed) == 0,
 		     "a shared block counted as writable");
+	sched_ensure(!q->n_slack || q->n_pending, "slack without a run in flight");
 	sched_ensure(!q->leaving || (q->state == SEQ_WAITING && q->n_pending && q->table.n),
 		     "leaving without tokens in flight");
 	sched_ensure(!q->n_retained || (q->state == SEQ_WAITING && q->table.n == 0 && q->n_named > 0),

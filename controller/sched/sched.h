@@ -42,6 +42,7 @@ struct sched_config {
 	bool prefill_separate; /* a step computes prompts or decodes, not both */
 	bool no_cache;         /* disables the prefix cache */
 	enum sched_preempt preempt;
+	uint32_t drafts; /* most drafts in a run of a sequence that decodes (plan.h); 0: none */
 	uint64_t seed;   /* seed of the prefix cache's hashes */
 	int64_t step_us; /* target time of a step with prompts (sched_step_costs); 0: up to max_rows */
 	/* If a step's decodes alone take more than half of step_us, the target is 4 times their time, up to

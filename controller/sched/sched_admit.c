@@ -222,8 +222,10 @@ static uint32_t swapped_need(struct sched *s, const struct group *g)
 		for (uint32_t k = 0; k < q->table.n; k++)
 			need += sched_swap_takes(s, STORE_HOST, q->table.ids[k],
 						 blocks_count(s->host, q->table.ids[k]));
-		/* Blocks for the next token, and for a copy of a shared last block. */
-		need += blocks_for(s->blocks, seq_total(q) + 1) - q->table.n + 1;
+		/* Blocks for the next token, and for a copy of a shared last block.  The table may have
+		 * further blocks, which open runs had reserved. */
+		const uint32_t want = blocks_for(s->blocks, seq_total(q) + 1);
+		need += (want > q->table.n ? want - q->table.n : 0) + 1;
 	}
 	return need;
 }

@@ -10,6 +10,7 @@
  *   sched_move.c     groups that move to another scheduler
  *   sched_pool.c     sequences with pooled rows
  *   sched_held.c     sequences with a run that sat a step out
+ *   sched_draft.c    open runs: drafts, and results of several tokens
  *
  * Two plans are in flight.  Plan 8 is sent before the result of plan 7 has arrived, so that the device goes
  * from one step to the next without waiting for the controller:
@@ -25,6 +26,16 @@
  *   plan 8 made          10         2          11         10        8      two tokens with unknown ids
  *   result 7 applied     11         1          11         10        8
  *   plan 9 made          11         2          12         11        9
+ *
+ * An open run (plan.h) returns 1 to r tokens.  n_pending and n_computed count one token for it, the least, and
+ * n_slack the other r - 1, until its result brings the actual number.  So a sequence that decodes satisfies
+ * seq_decodes() whatever its runs return.  Only the code that reserves blocks and rows, and the code that
+ * applies a result, read n_slack.  Open runs of 4 rows, with 10 tokens:
+ *
+ *                     n_tokens  n_pending  n_slack  n_computed   positions that its plans may write
+ *   plan 7 made          10         1         3         10         9 .. 12
+ *   plan 8 made          10         2         6         11        10 .. 16: plan 7 may return 1 to 4 tokens
+ *   result 7: 3 tokens   13         1         3         13        12 .. 15
  *
  * Deferred work, and the field that defers it:
  *
@@ -45,6 +56,7 @@
 struct sample {
 	struct seq *seq;
 	uint32_t slot;
+	uint32_t open_rows; /* most tokens that it may return; 0: one, the run is not open */
 };
 
 /* Any run of a plan in flight. */
@@ -61,6 +73,7 @@ struct inflight {
 	uint64_t number;
 	struct sample *samples;
 	uint32_t n_samples, cap_samples;
+	uint32_t n_open;     /* samples of open runs */
 	uint32_t n_searched; /* samples of beam searches */
 	uint32_t n_mirostat; /* samples of sequences with params.mirostat */
 	uint32_t n_pooled;   /* runs that result in pooled rows */
@@ -140,6 +153,7 @@ struct planning {
 	int64_t now_us;
 	uint32_t budget;           /* rows that may still be added */
 	uint32_t prompt_budget;    /* rows of prompts that may still be added, within budget */
+	uint32_t draft_budget;     /* drafts that may still be added, within budget */
 	uint64_t constraint_bytes; /* bytes of structured-output constraints of sequences in this plan */
 	bool for_age;              /* the sequence being admitted was chosen for its age */
 	bool blocked;              /* a running sequence got no blocks: no sequence is admitted */
@@ -147,6 +161,9 @@ struct planning {
 	bool all_decode;           /* a pass over the running sequences found no prompt */
 	const struct group *alone; /* a suspect, the only group that runs; NULL: no suspect runs */
 };
+
+/* Weight of an output token in the user's share; a prompt token's is 1. */
+enum { SCHED_OUTPUT_WEIGHT = 2 };
 
 /* Sequences are scattered in memory, and a step visits each.  A sequence's cache lines are prefetched
  * SCHED_FAR iterations ahead, and those of its group and last token, found through the sequence, SCHED_NEAR
@@ -184,6 +201,19 @@ bool sched_held_fits(const struct inflight *f, const struct result *r);
 bool sched_is_held(const struct result *r, uint32_t slot);
 /* The sequence's run gave no token: the row before the missing token will be computed again. */
 void sched_held_apply(struct sched *s, struct seq *q);
+
+/* ---- sched_draft.c ---- */
+
+/* Return the position after the last one that the runs of q in flight, and one of `rows` rows that follows
+ * them, may write. */
+uint32_t sched_reach(const struct seq *q, uint32_t rows);
+/* Return the number of drafts for the next run of q, which decodes. */
+uint32_t sched_drafts(const struct sched *s, const struct planning *p, const struct seq *q);
+/* Return whether the result has as many tokens and counts as f's runs may return. */
+bool sched_counts_fit(const struct inflight *f, const struct result *r);
+/* The run of q that may return open_rows tokens has returned n: end its slack, and count n tokens as pending
+ * instead of one.  n 0: it sat out. */
+void sched_draft_result(struct seq *q, uint32_t open_rows, uint32_t n);
 
 /* ---- sched_times.c: timelines ---- */
 
@@ -283,8 +313,8 @@ void sched_swap_block(struct sched *s, struct planning *p, enum contents_store f
  * tokens. */
 bool sched_copying_pays(const struct sched *s, uint32_t n_copies, double tokens);
 
-/* Make room for `rows` more tokens of q, preempting sequences after q if necessary.  False: not now. */
-bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t rows);
+/* Make room for the positions of q up to `end`, preempting sequences after q if necessary.  False: not now. */
+bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t end);
 /* If the next waiting sequence cannot be admitted, preempt the youngest group of the lowest priority, or a
  * group of a user of its priority that is far ahead.  Called before anything else is planned. */
 void sched_preempt_for_next(struct sched *s, struct planning *p);

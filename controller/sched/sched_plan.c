@@ -6,7 +6,6 @@
 #include <math.h>
 
 enum {
-	OUTPUT_WEIGHT = 2,       /* weight of an output token in the user's share; a prompt token's is 1 */
 	FIXED_PART = 8,          /* a step of prompts alone takes at least this many times its fixed cost */
 	ROWS_TOGETHER = 16,      /* rows that kernels compute at once */
 	PATIENT_US = 100 * 1000, /* bound on a step's time: ten tokens a second per stream, if the device
@@ -49,13 +48,17 @@ static bool runnable(const struct planning *p, const struct seq *q)
 	       !(q->n_pending && q->group->beam);
 }
 
-static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t rows, uint32_t from)
+/* Add a run of `rows` rows and this many drafts.  A run with drafts is open, as is one that follows open runs
+ * in flight, since its first position is not known. */
+static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t rows, uint32_t drafts,
+		    uint32_t from)
 {
 	struct group *g = q->group;
+	const bool open = drafts || q->n_slack;
 	struct plan *plan = p->plan;
 	struct inflight *f = p->flight;
 	struct plan_run *r = plan_add_run(plan);
-	*r = (struct plan_run){.slot = q->slot, .pos0 = q->n_computed, .n_rows = rows, .from = from};
+	*r = (struct plan_run){.slot = q->slot, .pos0 = q->n_computed, .n_rows = rows + drafts, .from = from};
 	if (q->n_computed < g->n_prompt)
 		s->counts.prompt_tokens += rows;
 	if (g->phase != PHASE_DECODE)
@@ -66,25 +69,28 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 	q->n_before = q->n_computed;
 	q->n_computed += rows;
 	q->planned = plan->number;
-	plan->n_rows += rows;
-	p->budget -= rows;
+	q->n_slack += drafts;
+	plan->n_rows += rows + drafts;
+	p->budget -= rows + drafts;
+	p->draft_budget -= drafts;
 	array_grow(f->runs, f->cap_runs, f->n_runs + 1);
 	const bool pooled = sched_pool_brings(q, q->n_computed);
-	f->runs[f->n_runs++] = (struct run){g, q, q->slot, q->n_before, q->n_computed, pooled};
+	f->runs[f->n_runs++] = (struct run){g, q, q->slot, q->n_before, sched_reach(q, 0), pooled};
 	f->n_pooled += pooled;
 	g->n_inflight++;
 	g->since_us = p->now_us;
 	sched_begin(s, g, p->now_us);
 	bool sample = q->n_computed == seq_total(q) && !g->params.pool;
-	queue_charge(g, rows + (sample ? OUTPUT_WEIGHT : 0));
+	queue_charge(g, rows + (sample ? SCHED_OUTPUT_WEIGHT : 0));
 	sched_publish(s, q);
 	if (!sample)
 		return;
-	r->flags = PLAN_SAMPLE;
+	r->flags = PLAN_SAMPLE | (open ? PLAN_OPEN : 0);
 	plan->n_samples++;
 	q->n_pending++;
 	array_grow(f->samples, f->cap_samples, f->n_samples + 1);
-	f->samples[f->n_samples++] = (struct sample){q, q->slot};
+	f->samples[f->n_samples++] = (struct sample){q, q->slot, open ? 1 + drafts : 0};
+	f->n_open += open;
 	f->n_searched += g->beam != NULL;
 	f->n_mirostat += g->params.mirostat != 0;
 }
@@ -105,14 +111,14 @@ static void fork_siblings(struct sched *s, struct planning *p, struct seq *leade
 		q->n_computed = g->n_prompt;
 		sched_name(s, q, leader->n_named, leader->node);
 		*plan_add_fork(p->plan) = (struct plan_fork){leader->slot, q->slot, q->index};
-		add_run(s, p, q, 0, leader->slot);
+		add_run(s, p, q, 0, 0, leader->slot);
 		q->n_before = leader->n_before;
 	}
 }
 
 bool sched_run_seq(struct sched *s, struct planning *p, struct seq *q, bool whole_table)
 {
-	uint32_t rows = seq_total(q) - q->n_computed;
+	uint32_t rows = seq_total(q) - q->n_computed, drafts, end;
 	if (rows > 1 && rows > s->cfg.chunk)
 		rows = s->cfg.chunk;
 	if (rows > p->budget)
@@ -121,22 +127,24 @@ bool sched_run_seq(struct sched *s, struct planning *p, struct seq *q, bool whol
 		rows = p->prompt_budget;
 	if (rows == 0 || p->plan->n_runs >= s->cfg.max_seqs)
 		return false;
+	drafts = seq_decodes(q) ? sched_drafts(s, p, q) : 0;
+	end = sched_reach(q, rows + drafts);
 	/* n_writable avoids reading the last block's reference count, which would be half of a step's
 	 * cost. */
-	if (q->n_computed + rows > q->table.n_writable) {
-		if (!sched_make_room(s, p, q, rows)) {
+	if (end > q->table.n_writable) {
+		if (!sched_make_room(s, p, q, end)) {
 			p->blocked = true;
 			return false;
 		}
 		struct growth growth = {p->plan, q->slot, whole_table};
 		struct blocks_change change = {on_entry, on_copy, &growth};
-		blocks_grow(s->blocks, &q->table, q->n_computed + rows, q->n_computed, &change,
+		blocks_grow(s->blocks, &q->table, end, q->n_computed, &change,
 			    &p->flight->later[STORE_DEVICE]);
 	}
 	bool first = seq_n_out(q) == 0 && q->n_pending == 0;
 	if (!seq_decodes(q))
 		p->prompt_budget -= rows;
-	add_run(s, p, q, rows, q->slot);
+	add_run(s, p, q, rows, drafts, q->slot);
 	if (first && q->n_pending)
 		fork_siblings(s, p, q);
 	return true;
@@ -321,13 +329,15 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	struct planning p = {.plan = out, .flight = f, .now_us = now_us, .budget = s->cfg.max_rows};
 	p.alone = alone;
 	plan_reset(out);
-	f->n_samples = f->n_runs = f->n_searched = f->n_mirostat = f->n_pooled = 0;
+	f->n_samples = f->n_runs = f->n_open = f->n_searched = f->n_mirostat = f->n_pooled = 0;
 	assert(f->later[STORE_DEVICE].n == 0 && f->later[STORE_HOST].n == 0);
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;
 	sched_trim_retained(s);
 	sched_preempt_for_next(s, &p);
 	sched_beam_plan(s, out);
+	/* Drafts take no row of a sequence that decodes. */
+	p.draft_budget = s->cfg.max_rows > s->cfg.max_seqs ? s->cfg.max_rows - s->cfg.max_seqs : 0;
 	p.prompt_budget = prompt_rows(s, 0);
 	if (s->cfg.prefill_separate && !s->starved) {
 		run_prompts(s, &p);

@@ -75,9 +75,10 @@ static struct costs costs_of(struct sched *s, const struct group *g)
 	blocks_survey(s->blocks);
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		const struct seq *q = &g->seqs[i];
-		const uint32_t used = q->state == SEQ_RUNNING ? blocks_for(s->blocks, q->n_computed) : 0;
+		const uint32_t end = sched_reach(q, 0);
+		const uint32_t used = q->state == SEQ_RUNNING ? blocks_for(s->blocks, end) : 0;
 		for (uint32_t k = 0; k < used; k++) {
-			const uint32_t id = q->table.ids[k], rest = q->n_computed - k * s->cfg.block_size;
+			const uint32_t id = q->table.ids[k], rest = end - k * s->cfg.block_size;
 			const uint32_t count = blocks_count(s->blocks, id);
 			const bool takes = sched_swap_takes(s, STORE_DEVICE, id, count);
 			c.n_host += takes;
@@ -103,7 +104,7 @@ bool sched_copying_pays(const struct sched *s, uint32_t n_copies, double tokens)
 
 static void swap_out_seq(struct sched *s, struct planning *p, struct seq *q)
 {
-	const uint32_t used = blocks_for(s->blocks, q->n_computed);
+	const uint32_t used = blocks_for(s->blocks, sched_reach(q, 0));
 	/* Backwards, as blocks_drop(). */
 	while (q->table.n > used)
 		blocks_unref(s->blocks, q->table.ids[--q->table.n], sched_later(s, STORE_DEVICE));
@@ -166,9 +167,8 @@ static uint32_t n_later(const struct sched *s, const struct planning *p)
 	return n;
 }
 
-bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t rows)
+bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t end)
 {
-	const uint32_t end = q->n_computed + rows;
 	const bool admitted = q->entered == p->plan->number; /* find_room() has found room */
 	for (;;) {
 		const uint32_t missing = blocks_missing(s->blocks, &q->table, end, q->n_computed);

@@ -217,6 +217,8 @@ static void sound_plan(struct buf *out)
 	*plan_add_copy(&p) = (struct plan_pair){3, 9};
 	*plan_add_run(&p) = (struct plan_run){.slot = 1, .n_rows = 3, .flags = PLAN_SAMPLE, .from = 1};
 	*plan_add_run(&p) = (struct plan_run){.slot = 2, .pos0 = 3, .flags = PLAN_SAMPLE, .from = 1};
+	*plan_add_run(&p) = (struct plan_run){
+		.slot = 3, .pos0 = 20, .n_rows = 4, .flags = PLAN_SAMPLE | PLAN_OPEN, .from = 3};
 	bus_encode_plan(&p, out);
 	constraint_free(constraint);
 	plan_fini(&p);
@@ -227,6 +229,7 @@ static void sound_result(struct buf *out)
 	struct result r = {.epoch = 2, .number = 9, .step_us = 1234};
 	result_add_token(&r, 3);
 	result_add_token(&r, 4);
+	result_add_count(&r, 2);
 	*result_add_logprob(&r) = (struct result_logprob){.slot = 1, .token = 3, .rank = 1, .n_top = 2};
 	*result_add_logprob(&r) =
 		(struct result_logprob){.slot = 2, .position = 3, .token = 4, .rank = 2, .prompt = true};

@@ -21,7 +21,9 @@ struct slot {
 	bool asleep; /* held back, and not yet reported awake to the scheduler */
 	uint32_t index, n_prompt;
 	uint32_t *tokens, n_tokens; /* [max_context + 1] */
+	uint32_t n_drafts;          /* drafts of its open run, stored after its tokens */
 	uint32_t *table;            /* [max_context / block_size + 1] */
+	uint32_t n_table;
 	struct params params;
 };
 
@@ -38,6 +40,8 @@ struct device {
 	struct blocks_cell *cells; /* [max(n_blocks, n_host)] */
 	uint32_t hold_every;
 	uint64_t hold_rng;
+	uint32_t drafts_right; /* of a thousand; 0: no drafts */
+	uint64_t draft_rng;
 };
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -212,7 +216,7 @@ struct device *device_new(uint32_t n_slots, uint32_t n_blocks, uint32_t n_host, 
 	d->slots = xcalloc(n_slots, sizeof *d->slots);
 	d->kv = xcalloc((size_t)n_blocks * block_size, sizeof *d->kv);
 	for (uint32_t i = 0; i < n_slots; i++) {
-		d->slots[i].tokens = xcalloc(max_context + 1, sizeof(uint32_t));
+		d->slots[i].tokens = xcalloc(max_context + 1 + PLAN_OPEN_ROWS, sizeof(uint32_t));
 		d->slots[i].table = xcalloc(max_context / block_size + 2, sizeof(uint32_t));
 	}
 	d->leases = leases_new(n_slots, n_blocks, n_host, block_size, max_context / block_size + 2);
@@ -252,6 +256,7 @@ static void copy_slot(struct device *d, struct slot *to, const struct slot *from
 	to->n_tokens = from->n_tokens;
 	memcpy(to->tokens, from->tokens, (d->max_context + 1) * sizeof *to->tokens);
 	memcpy(to->table, from->table, (d->max_context / d->block_size + 2) * sizeof *to->table);
+	to->n_table = from->n_table;
 	params_copy(&to->params, &from->params);
 }
 
@@ -292,6 +297,7 @@ static void take_state(struct device *d, const struct plan *p)
 		s->n_tokens = q->n_tokens;
 		memcpy(s->tokens, q->tokens, q->n_tokens * sizeof *s->tokens);
 		memcpy(s->table, q->blocks, q->n_blocks * sizeof *s->table);
+		s->n_table = q->n_blocks;
 		params_copy(&s->params, q->params);
 	}
 	set_tokens(d, p);
@@ -302,7 +308,10 @@ static void take_state(struct device *d, const struct plan *p)
 			if (p->seqs[k].slot == p->tables[i].slot)
 				wrong("an entry of a table that is sent as a whole", p->number,
 				      p->tables[i].slot);
-		d->slots[p->tables[i].slot].table[p->tables[i].logical] = p->tables[i].block;
+		struct slot *s = &d->slots[p->tables[i].slot];
+		s->table[p->tables[i].logical] = p->tables[i].block;
+		if (s->n_table == p->tables[i].logical)
+			s->n_table++;
 	}
 	for (uint32_t i = 0; i < p->n_forks; i++) {
 		struct slot *from = &d->slots[p->forks[i].parent], *to = &d->slots[p->forks[i].child];
@@ -326,7 +335,7 @@ static void shift(const struct device *d, struct plan *p)
 	for (uint32_t i = 0; i < p->n_runs; i++) {
 		struct plan_run *r = &p->runs[i];
 		const struct slot *s = &d->slots[r->slot];
-		if (s->held && r->n_rows == 1 && r->pos0 == s->n_tokens)
+		if (s->held && !(r->flags & PLAN_OPEN) && r->n_rows == 1 && r->pos0 == s->n_tokens)
 			r->pos0--;
 	}
 }
@@ -337,13 +346,70 @@ static bool sits_out(struct device *d)
 	return d->hold_every && d->hold_rng % d->hold_every == 0;
 }
 
+/* Draft the next tokens of a slot: some are right, as the seed says. */
+static void draft(struct device *d, struct slot *s, uint32_t n)
+{
+	uint64_t h = chain_of(s->tokens, s->n_tokens);
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t at = s->n_tokens + i;
+		uint32_t t = choose(h, s->params.seed, s->index, at - s->n_prompt);
+		d->draft_rng = mix(d->draft_rng, 1);
+		if (d->draft_rng % 1000 >= d->drafts_right)
+			t = (t + 1) % DEVICE_VOCAB;
+		s->tokens[at] = t;
+		h = mix(h, t);
+	}
+	s->n_drafts = n;
+}
+
+/* Let open runs begin at the last token, with their drafts; none is left of a run whose output has all its
+ * tokens. */
+static void open_runs(struct device *d, struct plan *p)
+{
+	for (uint32_t i = 0; i < p->n_runs; i++) {
+		struct plan_run *r = &p->runs[i];
+		struct slot *s = &d->slots[r->slot];
+		if (!(r->flags & PLAN_OPEN))
+			continue;
+		if (!s->used || (s->n_tokens == s->n_prompt && !s->held))
+			wrong("an open run of a slot without output", p->number, r->slot);
+		if (r->pos0 >= s->n_tokens + s->held)
+			wrong("an open run after the last token", p->number, r->slot);
+		const uint32_t left = s->params.max_tokens - (s->n_tokens - s->n_prompt);
+		const uint32_t rows = r->n_rows < left ? r->n_rows : left;
+		r->pos0 = s->n_tokens - 1;
+		draft(d, s, rows && d->drafts_right ? rows - 1 : 0);
+		r->n_rows = rows ? 1 + s->n_drafts : 0;
+	}
+}
+
+/* Draw the tokens of an open run, or hold it back. */
+static void draw_open(struct device *d, const struct plan_run *run, struct result *r)
+{
+	struct slot *s = &d->slots[run->slot];
+	uint32_t n = 0;
+	s->held = s->asleep = run->n_rows && sits_out(d);
+	if (s->held)
+		result_add_held(r, run->slot);
+	for (bool right = !s->held; right && n < run->n_rows; n++) {
+		const uint32_t t = choose(chain_of(s->tokens, s->n_tokens), s->params.seed, s->index,
+					  s->n_tokens - s->n_prompt);
+		right = s->tokens[s->n_tokens] == t;
+		s->tokens[s->n_tokens++] = t;
+		result_add_token(r, t);
+	}
+	result_add_count(r, n);
+}
+
 static void compute(struct device *d, const struct plan *p, const struct plan_run *r)
 {
 	struct slot *s = &d->slots[r->slot];
 	if (!s->used)
 		wrong("a run of a free slot", p->number, r->slot);
-	if (r->pos0 + r->n_rows > s->n_tokens)
+	if (r->pos0 + r->n_rows > s->n_tokens + (r->flags & PLAN_OPEN ? s->n_drafts : 0))
 		wrong("a run beyond the tokens", p->number, r->slot);
+	if (r->pos0 + r->n_rows > s->n_table * d->block_size)
+		wrong("a run beyond its blocks", p->number, r->slot);
 	uint64_t h = 1;
 	for (uint32_t pos = 0; pos < r->pos0 + r->n_rows; pos++) {
 		h = mix(h, s->tokens[pos]);
@@ -405,6 +471,7 @@ static void carry_out(struct device *d, struct plan *p, struct result *r)
 {
 	take_state(d, p);
 	shift(d, p);
+	open_runs(d, p);
 	for (uint32_t i = 0; i < p->n_runs; i++)
 		compute(d, p, &p->runs[i]);
 	for (uint32_t i = 0; i < p->n_runs; i++)
@@ -419,6 +486,10 @@ static void carry_out(struct device *d, struct plan *p, struct result *r)
 			add_pool(s, p, run, r);
 		if (!(run->flags & PLAN_SAMPLE))
 			continue;
+		if (run->flags & PLAN_OPEN) {
+			draw_open(d, run, r);
+			continue;
+		}
 		if (run->n_rows == 0 && !d->slots[run->from].used)
 			wrong("samples from a row of a free slot", p->number, run->slot);
 		if (run->pos0 + run->n_rows != s->n_tokens)
@@ -477,6 +548,12 @@ void device_hold(struct device *d, uint32_t every, uint64_t seed)
 {
 	d->hold_every = every;
 	d->hold_rng = mix(seed, 2);
+}
+
+void device_draft(struct device *d, uint32_t right_permille, uint64_t seed)
+{
+	d->drafts_right = right_permille;
+	d->draft_rng = mix(seed, 3);
 }
 
 bool device_awake(struct device *d, uint32_t *slot)

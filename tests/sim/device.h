@@ -31,6 +31,8 @@ void device_step(struct device *d, const struct plan *p, struct result *r); /* s
 /* From now on, one of `every` runs that sample is held back (struct result), chosen by the seed; 0: none
  * is. */
 void device_hold(struct device *d, uint32_t every, uint64_t seed);
+/* From now on, open runs have drafts, of which this many in a thousand are right; 0: they have none. */
+void device_draft(struct device *d, uint32_t right_permille, uint64_t seed);
 /* Wake a slot that is held back, and set *slot; false: there is none. */
 bool device_awake(struct device *d, uint32_t *slot);
 /* Overwrite the free blocks of the scheduler's pools.  A plan that still needs one of them then finds it

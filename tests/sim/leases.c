@@ -151,7 +151,8 @@ static void write_host(struct leases *l, uint32_t block)
 static void run(struct leases *l, const struct plan_run *r)
 {
 	const struct slot *s = &l->slots[r->slot];
-	uint32_t end = r->pos0 + r->n_rows;
+	/* An open run may write all of its blocks. */
+	uint32_t end = r->flags & PLAN_OPEN ? s->n_table * l->block_size : r->pos0 + r->n_rows;
 	for (uint32_t k = 0; r->n_rows && k * l->block_size < end; k++) {
 		if ((k + 1) * l->block_size > r->pos0)
 			write_block(l, s->table[k], s->owner);

@@ -28,6 +28,13 @@ void rig_init(struct sched_rig *r, uint64_t seed, const char *replay)
 		rig_rnd(r, 2);
 }
 
+void rig_choose_drafts(struct sched_rig *r)
+{
+	static const uint32_t rights[] = {0, 300, 700, 950, 1000};
+	r->cfg.drafts = rig_rnd(r, 3) ? 1 + rig_rnd(r, PLAN_DRAFTS_MAX) : 0;
+	r->drafts_right = rights[rig_rnd(r, 5)];
+}
+
 void rig_open(struct sched_rig *r, uint32_t n_want)
 {
 	r->n_want = n_want;
@@ -196,6 +203,7 @@ void rig_take_events(struct sched_rig *r)
 void rig_start_worker(struct sched_rig *r)
 {
 	r->device = device_new(r->cfg.max_seqs, r->n_blocks, r->n_host, r->cfg.block_size, r->max_context);
+	device_draft(r->device, r->drafts_right, r->seed + r->epoch);
 	sched_start(r->sched, r->n_blocks, r->n_host, ++r->epoch);
 }
 

@@ -27,6 +27,7 @@ struct sched_rig {
 	uint64_t rng, seed;
 	struct sched_config cfg;
 	uint32_t n_blocks, n_host, max_context;
+	uint32_t drafts_right; /* device_draft() */
 	struct sched *sched;
 	struct device *device; /* NULL: no worker serves */
 	uint64_t epoch;
@@ -45,6 +46,9 @@ void rig_init(struct sched_rig *r, uint64_t seed, const char *replay);
 void rig_open(struct sched_rig *r, uint32_t n_want);
 /* Apply the results in flight, and check that nothing is left. */
 void rig_close(struct sched_rig *r, struct sched_stats *st);
+
+/* Choose by the seed whether runs have drafts, how many, and how many are right. */
+void rig_choose_drafts(struct sched_rig *r);
 
 uint32_t rig_rnd(struct sched_rig *r, uint32_t n); /* 0..n-1 */
 void rig_fail(const struct sched_rig *r, const char *what);

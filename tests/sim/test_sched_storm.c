@@ -175,6 +175,7 @@ static uint32_t choose(struct storm *m)
 	r->cfg.preempt = (enum sched_preempt)rig_rnd(r, 3);
 	r->cfg.seed = rig_rnd(r, 1000);
 	r->cfg.aging_us = rig_rnd(r, 2) ? 200 : 0;
+	rig_choose_drafts(r);
 	r->cfg.step_us = rig_rnd(r, 2) ? rig_rnd(r, 100) * 1000 : 0;
 	r->cfg.step_auto = rig_rnd(r, 2);
 	r->cfg.first_prompt_rows = 1 + rig_rnd(r, 40);

@@ -53,6 +53,8 @@ static void fill_plan(struct plan *p, struct params *params)
 		(struct plan_run){.slot = 1, .pos0 = 0, .n_rows = 3, .flags = PLAN_SAMPLE, .from = 1};
 	*plan_add_run(p) =
 		(struct plan_run){.slot = 2, .pos0 = 3, .n_rows = 0, .flags = PLAN_SAMPLE, .from = 1};
+	*plan_add_run(p) = (struct plan_run){
+		.slot = 3, .pos0 = 20, .n_rows = 4, .flags = PLAN_SAMPLE | PLAN_OPEN, .from = 3};
 }
 
 static void fill_params(struct params *p)
@@ -135,11 +137,13 @@ Test(bus, a_plan_comes_back_as_it_was_sent)
 	cr_assert_eq(q.swap_out[0].to, 1);
 	cr_assert_eq(q.swap_in[0].to, 8);
 	cr_assert_eq(q.copies[0].from, 3);
-	cr_assert_eq(q.n_runs, 2);
+	cr_assert_eq(q.n_runs, 3);
 	cr_assert_eq(q.runs[0].n_rows, 3);
 	cr_assert_eq(q.runs[1].from, 1);
-	cr_assert_eq(q.n_rows, 3);
-	cr_assert_eq(q.n_samples, 2);
+	cr_assert_eq(q.runs[2].n_rows, 4);
+	cr_assert_eq(q.runs[2].flags, PLAN_SAMPLE | PLAN_OPEN);
+	cr_assert_eq(q.n_rows, 7);
+	cr_assert_eq(q.n_samples, 3);
 	plan_fini(&p);
 	bus_plan_fini(&q);
 	params_fini(&params);
@@ -216,6 +220,23 @@ Test(bus, a_decoding_sequence_costs_at_most_16_bytes)
 	result_fini(&r);
 	buf_fini(&empty);
 	buf_fini(&full);
+}
+
+Test(bus, an_open_run_samples_and_has_a_bound)
+{
+	static const struct plan_run bad[] = {
+		{.slot = 1, .n_rows = 2, .flags = PLAN_OPEN, .from = 1},
+		{.slot = 1, .n_rows = 0, .flags = PLAN_SAMPLE | PLAN_OPEN, .from = 1},
+		{.slot = 1, .n_rows = PLAN_OPEN_ROWS + 1, .flags = PLAN_SAMPLE | PLAN_OPEN, .from = 1}};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct plan p = {.epoch = 1, .number = 1};
+		struct buf b = {0};
+		*plan_add_run(&p) = bad[i];
+		bus_encode_plan(&p, &b);
+		refuse(&b, "open run");
+		plan_fini(&p);
+		buf_fini(&b);
+	}
 }
 
 Test(bus, tokens_set_out_of_range_are_refused)
@@ -493,15 +514,22 @@ Test(bus, a_result_comes_back_and_its_counts_are_checked)
 		.slot = 2, .position = 7, .token = 42, .logprob = -0.5f, .rank = 1, .n_top = 2, .top0 = 0};
 	result_add_top(&r, 42, -0.5f);
 	result_add_top(&r, 43, -1.5f);
+	result_add_count(&r, 1);
 	bus_encode_result(&r, &b);
 	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), 0, "%s", why.text);
 	cr_assert_eq(got.tokens[0], 42);
+	cr_assert_eq(got.n_counts, 1);
+	cr_assert_eq(got.counts[0], 1);
 	cr_assert_eq(got.logprobs[0].logprob, -0.5f);
 	cr_assert_eq(got.top_ids[1], 43);
 	r.logprobs[0].n_top = 3;
 	bus_encode_result(&r, &b);
 	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), -EBADMSG);
 	r.logprobs[0].n_top = 2;
+	r.counts[0] = PLAN_OPEN_ROWS + 1;
+	bus_encode_result(&r, &b);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), -EBADMSG);
+	r.counts[0] = 1;
 	r.tokens[0] = 100;
 	bus_encode_result(&r, &b);
 	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), -EBADMSG);
