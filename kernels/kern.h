@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 enum { KERN_PICK_MAX = 4096 }; /* most pairs in one pick() */
-enum { KERN_ABI = 24 };        /* version of this header; a shared object of another version is refused */
+enum { KERN_ABI = 25 };        /* version of this header; a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -343,12 +343,13 @@ struct kern_layernorm_args { /* pointers: device memory */
  * mirostat on, only it and the draw follow the temperature. */
 enum { KERN_DRY_BEYOND = 64 };
 struct kern_sample_row {
-	int32_t row;               /* the row of logits */
-	int32_t hist0;             /* index in the token buffer of the sequence's first token */
-	int32_t n_prompt;          /* prompt tokens, the first of the n_hist */
-	int32_t n_hist;            /* tokens so far; the chosen token is written to hist0 + n_hist, unless
+	int32_t row;      /* the row of logits */
+	int32_t hist0;    /* index in the token buffer of the sequence's first token */
+	int32_t n_prompt; /* prompt tokens, the first of the n_hist */
+	int32_t n_hist;   /* tokens so far; the chosen token is written to hist0 + n_hist + shift, unless
 				      forced */
-	int32_t forced;            /* >= 0: no draw, return the logprob of this id (prompts); -1: draw */
+	int32_t shift;    /* usually 0.  A row that other rows' histories contain must not write into these */
+	int32_t forced;   /* >= 0: no draw, return the logprob of this id (prompts); -1: draw */
 	float temperature;         /* 0: greedy; ties go to the lower id */
 	float top_p;               /* 1: off */
 	float min_p;               /* 0: off */

@@ -18,6 +18,13 @@ struct batch_want {
 	uint32_t slot;
 	uint32_t position; /* position of the token that these logits predict */
 	int32_t forced;    /* the token at position, if it belongs to the prompt; -1: it is sampled */
+	int32_t shift;     /* as in kern_sample_row */
+	int32_t draft;     /* the row's token, if it is a draft of an open run; -1: it is not */
+};
+
+/* An open run (open_runs.h): its wants are the n from `want` on. */
+struct batch_open {
+	uint32_t slot, want, n;
 };
 
 /* A run of a pooled sequence (params.pool), and the rows of it that pooling needs. */
@@ -38,6 +45,8 @@ struct batch {
 	uint32_t cap_wants;
 	struct batch_pool *pools; /* [n_pools] in the plan's order */
 	uint32_t n_pools;
+	struct batch_open *open; /* [n_open] in the plan's order */
+	uint32_t n_open;
 	int32_t *token_at, *row0, *pos0, *table_at, *logits_row; /* owned */
 	int max_logits;
 	uint32_t block_size;

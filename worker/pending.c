@@ -32,6 +32,7 @@ static bool plan_init(struct pending *p, struct pending_plan *f)
 {
 	const struct kern_ops *k = p->ops;
 	f->wants = xcalloc(p->max_wants, sizeof *f->wants);
+	f->open = xcalloc(p->max_wants, sizeof *f->open);
 	f->done = k->event_new(p->dev);
 	f->out.token = k->host_new(p->dev, words(p));
 	f->out.logprob = k->host_new(p->dev, words(p));
@@ -86,6 +87,7 @@ static void plan_fini(struct pending *p, struct pending_plan *f)
 		p->ops->event_free(f->done);
 	drop_failures(f);
 	free(f->wants);
+	free(f->open);
 }
 
 int pending_new(struct pending **out, const struct kern_ops *ops, struct kern_dev *dev, uint32_t max_wants,
@@ -131,6 +133,8 @@ struct pending_plan *pending_add(struct pending *p)
 	f->n_wants = 0;
 	f->n_top = 0;
 	f->n_pools = 0;
+	f->n_open = 0;
+	f->settled = false;
 	f->counted = false;
 	f->computes = false;
 	return f;

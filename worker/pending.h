@@ -27,9 +27,16 @@ struct pending_want {
 	int32_t forced;     /* that token, if it belongs to the prompt; -1: it is sampled */
 	int32_t n_logprobs; /* -1: none; k: also the k most likely tokens */
 	bool mirostat;      /* the token changes the sequence's mu */
+	int32_t draft;      /* in an open run: the draft in this row; -1: the last token */
 	bool held;          /* the row gets no token in this step: its mask is not ready */
+	bool dropped;       /* a row after the tokens that an open run gives (open_runs.h) */
 	size_t top0;
 	char *failure; /* owned: the reason why the output cannot satisfy its constraint; NULL: none */
+};
+
+/* An open run: the n wants from `want` on; n 0: its output has all its tokens.  It gives `count` tokens. */
+struct pending_open {
+	uint32_t slot, want, n, count;
 };
 
 /* A pooled run; its values are in the plan's `rows` or `sums`. */
@@ -48,6 +55,9 @@ struct pending_plan {
 	struct kern_event *done;
 	struct pending_want *wants; /* [n_wants] */
 	uint32_t n_wants;
+	struct pending_open *open; /* [n_open] in the plan's order */
+	uint32_t n_open;
+	bool settled;               /* open_settle() */
 	struct kern_sample_out out; /* pinned */
 	size_t n_top;               /* entries of top_id and top_logprob in use */
 	struct pending_pool *pools; /* [n_pools] */

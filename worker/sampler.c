@@ -113,6 +113,7 @@ static struct kern_sample_row chosen_row(const struct sampler *s, const struct b
 		.hist0 = slots_base(s->slots, w->slot),
 		.n_prompt = (int32_t)slot->n_prompt,
 		.n_hist = (int32_t)w->position,
+		.shift = w->shift,
 		.forced = -1,
 		.temperature = p->temperature,
 		.top_p = p->top_p,
@@ -175,7 +176,8 @@ static void reserve(struct sampler *s, const struct batch_want *wants, int n, st
 		to[i].forced = wants[i].forced;
 		to[i].n_logprobs = s->rows[i].n_logprobs;
 		to[i].mirostat = s->rows[i].mirostat != 0;
-		to[i].held = false;
+		to[i].draft = wants[i].draft;
+		to[i].held = to[i].dropped = false;
 	}
 }
 
@@ -218,8 +220,8 @@ static int share_tokens(struct sampler *s, struct tp_group *g, const struct batc
 	int n_chosen = 0;
 	for (int i = 0; i < n; i++)
 		if (wants[i].forced < 0 && !to[i].held)
-			s->places[n_chosen++] =
-				slots_base(s->slots, wants[i].slot) + (int32_t)wants[i].position;
+			s->places[n_chosen++] = slots_base(s->slots, wants[i].slot) +
+						(int32_t)wants[i].position + wants[i].shift;
 	int rc = tp_group_share_tokens(g, s->stream, slots_buffer(s->slots), s->places, n_chosen);
 	return rc ? group_why(g, rc, "sharing tokens failed", why) : 0;
 }
@@ -238,7 +240,7 @@ static void sit_out(struct sampler *s, const struct batch_want *w, int i, struct
 {
 	struct slot *slot = slots_get(s->slots, w->slot, NULL);
 	slots_sample(s->slots, w->slot, w->position, true);
-	const struct batch_want nothing = {w->row, w->slot, w->position, 0};
+	const struct batch_want nothing = {w->row, w->slot, w->position, 0, 0, -1};
 	s->rows[i] = forced_row(s, &nothing, slot);
 	s->rows[i].row = i;
 	s->rows[i].n_logprobs = to->n_logprobs = -1;
@@ -349,12 +351,22 @@ static void note_logprob(const struct pending_plan *f, uint32_t i, struct result
 	}
 }
 
+/* Add the number of tokens of each open run. */
+static void note_counts(const struct pending_plan *f, struct result *r)
+{
+	for (uint32_t i = 0; i < f->n_open; i++)
+		result_add_count(r, f->open[i].count);
+}
+
 int sampler_take(struct sampler *s, const struct pending_plan *f, struct result *r, struct why *why)
 {
 	if (s->guide)
 		guide_receive(s->guide, f->number, f->out.token, f->n_wants);
+	note_counts(f, r);
 	for (uint32_t i = 0; i < f->n_wants; i++) {
 		const bool chosen = f->wants[i].forced < 0;
+		if (f->wants[i].dropped)
+			continue;
 		if (f->wants[i].held) {
 			result_add_held(r, f->wants[i].slot);
 			result_add_token(r, 0);

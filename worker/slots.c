@@ -19,18 +19,18 @@ struct slots {
 	struct slot *slots;  /* [max_slots] */
 	int32_t *tables;     /* [max_slots, max_blocks] */
 	uint64_t *editions;  /* [max_slots] versions of the tables: kern_batch */
-	int32_t *prompts;    /* [max_slots, max_context + 2] */
-	int32_t *buffer;     /* [max_slots, max_context + 2] the tokens, on the device */
+	int32_t *known;      /* [max_slots, stride()] the tokens that the host knows */
+	int32_t *buffer;     /* [max_slots, stride()] the tokens, on the device */
 	int32_t *stage;      /* pinned: SLOTS_STAGE tokens for each plan in flight */
 	int stage_part;      /* which SLOTS_STAGE tokens of stage are this plan's */
 	uint32_t n_staged;
 	size_t tables_bytes, tokens_bytes, stage_bytes;
 };
 
-/* Return the tokens that a slot has room for. */
+/* Return the places of a slot (slots.h). */
 static size_t room(uint32_t max_context)
 {
-	return (size_t)max_context + 2;
+	return (size_t)max_context + 2 + PLAN_OPEN_ROWS;
 }
 
 static size_t stride(const struct slots *s)
@@ -60,10 +60,10 @@ int slots_new(struct slots **out, const struct slots_limits *lim, const struct k
 	s->tokens_bytes = (size_t)lim->max_slots * stride(s) * sizeof(int32_t);
 	s->stage_bytes = PENDING_AHEAD * SLOTS_STAGE * sizeof(int32_t);
 	s->tables = alloc_big(s->tables_bytes);
-	s->prompts = alloc_big(s->tokens_bytes);
+	s->known = alloc_big(s->tokens_bytes);
 	s->buffer = ops->mem_new(dev, s->tokens_bytes);
 	s->stage = ops->host_new(dev, s->stage_bytes);
-	if (!s->tables || !s->prompts || !s->buffer || !s->stage) {
+	if (!s->tables || !s->known || !s->buffer || !s->stage) {
 		rc = err_why(why, -ENOMEM, "out of memory: %zu bytes for tokens and block tables",
 			     2 * s->tokens_bytes + s->stage_bytes + s->tables_bytes);
 		goto fail;
@@ -85,7 +85,7 @@ void slots_free(struct slots *s)
 		s->ops->host_free(s->dev, s->stage, s->stage_bytes);
 	if (s->buffer)
 		s->ops->mem_free(s->dev, s->buffer, s->tokens_bytes);
-	alloc_big_free(s->prompts, s->tokens_bytes);
+	alloc_big_free(s->known, s->tokens_bytes);
 	alloc_big_free(s->tables, s->tables_bytes);
 	free(s->editions);
 	free(s->slots);
@@ -153,6 +153,66 @@ void slots_sample(struct slots *s, uint32_t slot, uint32_t position, bool held)
 	s->slots[slot].held = held;
 }
 
+/* Upload ids to the slot's tokens from position `at` on.  ids may be freed after the return. */
+static int upload_tokens(struct slots *s, uint32_t slot, uint32_t at, const uint32_t *ids, uint32_t n,
+			 struct why *why)
+{
+	const void *from = ids;
+	if (n <= SLOTS_STAGE - s->n_staged) {
+		from = memcpy(s->stage + (size_t)s->stage_part * SLOTS_STAGE + s->n_staged, ids,
+			      n * sizeof(int32_t));
+		s->n_staged += n;
+	}
+	int rc = s->ops->upload(s->stream, s->buffer + slots_base(s, slot) + at, from, n * sizeof(int32_t));
+	return rc ? err_why(why, rc, "uploading tokens failed") : 0;
+}
+
+void slots_ran(struct slot *slot, uint64_t number, uint32_t last_row)
+{
+	slot->ran = number;
+	slot->ran_first = slot->ran_first ? slot->ran_first : number;
+	slot->last_row = last_row;
+}
+
+/* Return the slot, if it has the sequence that ran in plan `number`; else NULL. */
+static struct slot *same_sequence(struct slots *s, uint32_t slot, uint64_t number)
+{
+	struct slot *of = &s->slots[slot];
+	return of->used && of->ran_first && of->ran_first <= number ? of : NULL;
+}
+
+void slots_know(struct slots *s, uint32_t slot, uint64_t number, uint32_t position, int32_t token)
+{
+	struct slot *of = same_sequence(s, slot, number);
+	if (!of || position != of->n_known || position >= of->n_tokens)
+		return;
+	s->known[slot * stride(s) + position] = token;
+	of->n_known++;
+}
+
+int slots_draft(struct slots *s, uint32_t slot, const int32_t *drafts, uint32_t n, struct why *why)
+{
+	struct slot *of = &s->slots[slot];
+	of->n_open = n + 1;
+	if (!n)
+		return 0;
+	assert(of->n_known == of->n_tokens && of->n_tokens + n <= s->lim.max_context);
+	memcpy(s->known + slot * stride(s) + of->n_tokens, drafts, n * sizeof *drafts);
+	return upload_tokens(s, slot, of->n_tokens, (const uint32_t *)drafts, n, why);
+}
+
+int slots_drew(struct slots *s, uint32_t slot, uint64_t number, uint32_t position, uint32_t n, int32_t last,
+	       struct why *why)
+{
+	struct slot *of = same_sequence(s, slot, number);
+	if (!of)
+		return 0;
+	of->n_tokens = position + 1 + n;
+	of->n_kv = position + n;
+	const uint32_t id = (uint32_t)last;
+	return upload_tokens(s, slot, position + n, &id, 1, why);
+}
+
 /* The slot may be empty: the sequence may never have reached this worker. */
 int slots_drop(struct slots *s, uint32_t slot, struct why *why)
 {
@@ -203,20 +263,6 @@ static uint32_t mu_place(const struct slots *s)
 	return s->lim.max_context + 1;
 }
 
-/* Upload ids to the slot's tokens from position `at` on.  ids may be freed after the return. */
-static int upload_tokens(struct slots *s, uint32_t slot, uint32_t at, const uint32_t *ids, uint32_t n,
-			 struct why *why)
-{
-	const void *from = ids;
-	if (n <= SLOTS_STAGE - s->n_staged) {
-		from = memcpy(s->stage + (size_t)s->stage_part * SLOTS_STAGE + s->n_staged, ids,
-			      n * sizeof(int32_t));
-		s->n_staged += n;
-	}
-	int rc = s->ops->upload(s->stream, s->buffer + slots_base(s, slot) + at, from, n * sizeof(int32_t));
-	return rc ? err_why(why, rc, "uploading tokens failed") : 0;
-}
-
 int slots_set(struct slots *s, const struct plan_seq *p, struct why *why)
 {
 	int rc = check_seq(s, p, why);
@@ -232,12 +278,13 @@ int slots_set(struct slots *s, const struct plan_seq *p, struct why *why)
 			      .index = p->index,
 			      .n_prompt = p->n_prompt,
 			      .n_tokens = p->n_tokens,
+			      .n_known = p->n_tokens,
 			      .n_kv = -1,
 			      .n_blocks = p->n_blocks,
 			      .constraint = p->constraint != 0};
 	params_copy(&slot->params, p->params);
 	drop_foreign_stops(&slot->params, s->lim.n_vocab);
-	memcpy(s->prompts + p->slot * stride(s), p->tokens, p->n_prompt * sizeof(int32_t));
+	memcpy(s->known + p->slot * stride(s), p->tokens, p->n_tokens * sizeof(int32_t));
 	if (p->n_blocks)
 		memcpy(s->tables + (size_t)p->slot * s->lim.max_blocks, p->blocks,
 		       p->n_blocks * sizeof(int32_t));
@@ -261,11 +308,11 @@ static int copy_slot(struct slots *s, uint32_t child, uint32_t parent, uint32_t 
 	const struct slot *from = &s->slots[parent];
 	forget(s, child);
 	*to = *from;
-	to->ran = 0;
+	to->ran = to->ran_first = 0;
 	params_copy(&to->params, &from->params);
 	to->n_tokens = n;
-	memcpy(s->prompts + child * stride(s), s->prompts + parent * stride(s),
-	       from->n_prompt * sizeof(int32_t));
+	to->n_known = from->n_known < n ? from->n_known : n;
+	memcpy(s->known + child * stride(s), s->known + parent * stride(s), to->n_known * sizeof(int32_t));
 	memcpy(s->tables + (size_t)child * s->lim.max_blocks, s->tables + (size_t)parent * s->lim.max_blocks,
 	       from->n_blocks * sizeof(int32_t));
 	if (s->guide)
@@ -309,7 +356,12 @@ int slots_choose(struct slots *s, const struct plan_set *p, struct why *why)
 			       p->token, s->lim.n_vocab);
 	if (p->slot != p->from && (rc = copy_slot(s, p->slot, p->from, p->position, why)))
 		return rc;
-	s->slots[p->slot].n_tokens = p->position + 1;
+	struct slot *slot = &s->slots[p->slot];
+	slot->n_tokens = p->position + 1;
+	if (slot->n_known >= p->position) {
+		s->known[p->slot * stride(s) + p->position] = (int32_t)p->token;
+		slot->n_known = p->position + 1;
+	}
 	if (s->guide)
 		guide_put(s->guide, p->slot, p->position - s->slots[p->slot].n_prompt, p->token);
 	return upload_tokens(s, p->slot, p->position, &p->token, 1, why);
@@ -343,9 +395,14 @@ void slots_tables(const struct slots *s, struct kern_batch *b)
 	b->editions = s->editions;
 }
 
-const int32_t *slots_prompt(const struct slots *s, uint32_t slot)
+const int32_t *slots_tokens(const struct slots *s, uint32_t slot)
 {
-	return s->prompts + slot * stride(s);
+	return s->known + slot * stride(s);
+}
+
+int32_t slots_drawn_at(const struct slots *s, uint32_t slot)
+{
+	return slots_mu_at(s, slot) + 1;
 }
 
 int32_t slots_base(const struct slots *s, uint32_t slot)

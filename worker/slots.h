@@ -1,9 +1,13 @@
 /* slots.h - the worker's state of each sequence: parameters, tokens, block table.
- * A cache only: a plan can rebuild any of it.  Token ids are stored on the device, [max_slots] [max_context
- * + 2], so that the next step reads a sampled token there; forks copy ids on the device.  Mirostat's mu is
- * stored after the last place for a token.  The host keeps the prompts (for their log-probabilities).  Of
- * the sampled tokens it keeps only their number, which includes tokens that the device has yet to sample.
- * All work on the device is queued. */
+ * A cache only: a plan can rebuild any of it.  Token ids are stored on the device, so that the next step reads a
+ * sampled token there; forks copy ids on the device.  The host has a copy of the ids that it knows: the prompt,
+ * for its log-probabilities, and the output, to draft from it.  n_tokens includes tokens that the device has yet
+ * to sample.  All work on the device is queued.
+ *
+ *   a slot's places     tokens [max_context + 1] | mirostat's mu | the tokens that an open run draws
+ *
+ * The rows of an open run (plan.h) have its drafts in their histories, after the last token.  The tokens that
+ * they draw go to places of their own until the drafts are compared with them (open_runs.h). */
 #ifndef QUERN_WORKER_SLOTS_H
 #define QUERN_WORKER_SLOTS_H
 
@@ -23,9 +27,12 @@ struct slot {
 	uint32_t n_tokens;    /* tokens that the device has when its queued work is done */
 	bool held;            /* its last sampling run sat out: struct result */
 	bool constraint;      /* its output has a constraint */
+	uint32_t n_known;     /* tokens whose ids the host knows */
+	uint32_t n_open;      /* rows of its open run in the plan being begun; 0: it has all its tokens */
 	int64_t n_kv;         /* positions with K and V in the cache; -1: set by the next run */
 	uint32_t n_blocks;    /* blocks in its table */
 	uint64_t ran;         /* number of the last plan with a run of this slot */
+	uint64_t ran_first;   /* number of the first one; 0: none yet */
 	uint32_t last_row;    /* last row of that run, in its batch */
 	struct params params; /* owned; token ids all below n_vocab */
 };
@@ -57,6 +64,17 @@ void slots_pool(struct slots *s,
 /* Record that the run that samples the slot's token at `position` is queued; held: the run sits out. */
 void slots_sample(struct slots *s, uint32_t slot, uint32_t position, bool held);
 
+/* Record that plan `number` has a run of the slot, which ends in this row of its batch. */
+void slots_ran(struct slot *slot, uint64_t number, uint32_t last_row);
+/* A token that plan `number` sampled is known.  No-op if the slot has another sequence by now. */
+void slots_know(struct slots *s, uint32_t slot, uint64_t number, uint32_t position, int32_t token);
+/* Give the slot's open run n drafts after its last token; n_open is then n + 1. */
+int slots_draft(struct slots *s, uint32_t slot, const int32_t *drafts, uint32_t n, struct why *why);
+/* The open run of plan `number` that began at `position` has drawn n tokens; last: the last of them, to be
+ * stored.  No-op if the slot has another sequence by now. */
+int slots_drew(struct slots *s, uint32_t slot, uint64_t number, uint32_t position, uint32_t n, int32_t last,
+	       struct why *why);
+
 /* Tokens of a plan that are staged in pinned memory for their upload.  Further tokens are uploaded from the
  * caller's memory, which may block. */
 enum { SLOTS_STAGE = 1 << 16 };
@@ -74,9 +92,10 @@ int slots_choose(struct slots *s, const struct plan_set *p, struct why *why);
 int slots_table(struct slots *s, const struct plan_table *p, struct why *why);
 
 void slots_tables(const struct slots *s, struct kern_batch *b);    /* sets b's tables: table i is slot i's */
-const int32_t *slots_prompt(const struct slots *s, uint32_t slot); /* tokens of the prompt, on the host */
-int32_t slots_base(const struct slots *s, uint32_t slot);  /* index of its first token in the buffer */
-int32_t slots_mu_at(const struct slots *s, uint32_t slot); /* index of its mu in the buffer */
-int32_t *slots_buffer(const struct slots *s);              /* the token buffer, on the device */
+const int32_t *slots_tokens(const struct slots *s, uint32_t slot); /* [n_known], then drafts; on the host */
+int32_t slots_base(const struct slots *s, uint32_t slot);     /* index of its first token in the buffer */
+int32_t slots_mu_at(const struct slots *s, uint32_t slot);    /* index of its mu in the buffer */
+int32_t slots_drawn_at(const struct slots *s, uint32_t slot); /* place of the first token of an open run */
+int32_t *slots_buffer(const struct slots *s);                 /* the token buffer, on the device */
 
 #endif

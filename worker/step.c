@@ -249,6 +249,24 @@ static void trace_plan(const struct step *s, const struct plan *p)
 	trace_end(s->trace, &t);
 }
 
+/* Settle the open runs of the plan before f, which its own open runs continue. */
+static int settle_before(struct step *s, const struct plan *p, const struct pending_plan *f, struct why *why)
+{
+	struct pending_plan *before = pending_first(s->pending);
+	if (before == f || before->settled || !open_any(p))
+		return 0;
+	int rc = tp_group_wait(s->group, s->ops, before->done, clock_us());
+	return rc ? device_why(s, rc, "the device failed", why) : open_settle(&s->open, before, why);
+}
+
+/* The batch is built: f gets its open runs. */
+static void note_open(const struct batch *b, struct pending_plan *f)
+{
+	for (uint32_t i = 0; i < b->n_open; i++)
+		f->open[f->n_open++] =
+			(struct pending_open){b->open[i].slot, b->open[i].want, b->open[i].n, 0};
+}
+
 int step_begin(struct step *s, const struct plan *p, struct why *why)
 {
 	const int64_t t0 = clock_us();
@@ -260,9 +278,9 @@ int step_begin(struct step *s, const struct plan *p, struct why *why)
 	f->number = p->number;
 	f->begin_us = t0;
 	slots_begin(s->slots);
-	if ((rc = run_group(s, p, why)) || (rc = run_state(s, p, why)) ||
-	    (rc = cache_run(&s->cache, s->stream, p, why)) ||
-	    (rc = batch_build(s->batch, s->slots, p, &s->lim, why)) ||
+	if ((rc = settle_before(s, p, f, why)) || (rc = run_group(s, p, why)) ||
+	    (rc = run_state(s, p, why)) || (rc = cache_run(&s->cache, s->stream, p, why)) ||
+	    (rc = open_begin(&s->open, p, why)) || (rc = batch_build(s->batch, s->slots, p, &s->lim, why)) ||
 	    (rc = cache_settle(&s->cache, s->stream, &s->batch->kern, why)) || (rc = run_batch(s, f, why)) ||
 	    (rc = run_end(s, f, why))) {
 		s->broken = true;
@@ -271,6 +289,7 @@ int step_begin(struct step *s, const struct plan *p, struct why *why)
 			step_leave(s);
 		return err_prefix(why, rc, "plan %llu", (unsigned long long)p->number);
 	}
+	note_open(s->batch, f);
 	f->computes = s->batch->kern.n_rows > 0;
 	trace_plan(s, p);
 	s->expected++;
@@ -288,7 +307,7 @@ static int64_t at_work_since(const struct step *s, const struct pending_plan *f)
 
 int step_end(struct step *s, struct result *r, struct why *why)
 {
-	const struct pending_plan *f = pending_first(s->pending);
+	struct pending_plan *f = pending_first(s->pending);
 	assert(f);
 	result_reset(r);
 	r->epoch = f->epoch;
@@ -297,7 +316,7 @@ int step_end(struct step *s, struct result *r, struct why *why)
 	int rc = tp_group_wait(s->group, s->ops, f->done, since);
 	if (rc)
 		device_why(s, rc, "the device failed", why);
-	else if (s->shard.rank == 0)
+	else if (s->shard.rank == 0 && !(rc = open_settle(&s->open, f, why)))
 		rc = sampler_take(s->sampler, f, r, why);
 	if (!rc)
 		step_pool_take(s, f, r);

@@ -15,6 +15,7 @@
 #include "worker/guide.h"
 #include "worker/tp_group.h"
 #include "worker/model.h"
+#include "worker/open_runs.h"
 #include "worker/pending.h"
 #include "worker/sampler.h"
 #include "worker/slots.h"
@@ -44,6 +45,7 @@ struct step {
 	struct guide_work guide_work; /* see step_args */
 	struct guide *guide;          /* NULL on ranks that do not choose tokens */
 	struct slots *slots;
+	struct open_runs open;
 	struct batch *batch;
 	struct sampler *sampler;
 	struct graphs *graphs;   /* NULL: steps run operation by operation; in a group: made for that group */

@@ -388,6 +388,8 @@ int step_open_state(struct step *s, struct why *why)
 			    why)))
 		return rc;
 	slots_follow(s->slots, s->guide);
+	s->open.slots = s->slots;
+	s->open.max_context = m->max_context;
 	const struct sampler_args sa = {
 		.ops = s->ops,
 		.stream = s->stream,
@@ -494,6 +496,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	if (a->guide)
 		s->guide_work = *a->guide;
 	s->least_us = a->least_us;
+	s->open.source = a->drafts;
 	s->moves = a->moves;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	const char *path = a->path ? a->path : s->load.model;

@@ -698,7 +698,7 @@ static void sample_row(void *arg, int i, int thread)
 	t.log_sum = sum > 0 ? log_pos((float)sum) : 0;
 	if (token < 0) {
 		token = choose(j, r, x, t.max, best, s);
-		j->tokens[r->hist0 + r->n_hist] = token;
+		j->tokens[r->hist0 + r->n_hist + r->shift] = token;
 		if (r->mirostat)
 			out->mu[i] = j->tokens[r->mu_at];
 	}

@@ -16,7 +16,7 @@ static const float greedy_below = 1e-5f;
 
 /* A row as the kernel sees it.  Its lists are in the same buffer, at word offsets. */
 struct row {
-	int32_t row, hist0, n_prompt, n_hist, forced, top_k;
+	int32_t row, hist0, n_prompt, n_hist, shift, forced, top_k;
 	float temperature, top_p, min_p, presence, frequency, repetition;
 	uint32_t seed_lo, seed_hi, index, position;
 	int32_t n_bias, bias_ids, bias; /* count, then offsets */
