@@ -468,6 +468,24 @@ static int read_alpha(const struct reader *r, const json_t *o, struct model_conf
 	return 0;
 }
 
+/* Read the attention factors of short and long texts, which must be equal. */
+static int read_mscale(const struct reader *r, const json_t *o, struct model_config *c)
+{
+	double of_short = 0, of_long = 0;
+	int rc;
+	if (!json_get(o, "short_mscale") || !json_get(o, "long_mscale"))
+		return fail(r, -EINVAL, "short_mscale or long_mscale of longrope is missing");
+	if ((rc = get_num(r, o, "short_mscale", 1e-3, 1e3, &of_short)) ||
+	    (rc = get_num(r, o, "long_mscale", 1e-3, 1e3, &of_long)))
+		return rc;
+	if (of_short != of_long)
+		return err_why(r->why, -ENOTSUP,
+			       "short_mscale %g and long_mscale %g differ, which is not supported", of_short,
+			       of_long);
+	c->yarn_attention_factor = of_long;
+	return 0;
+}
+
 static int read_scaling(const struct reader *r, const json_t *o, const char *type, struct model_config *c)
 {
 	const bool needs_original =
@@ -501,6 +519,8 @@ static int read_scaling(const struct reader *r, const json_t *o, const char *typ
 	case ROPE_YARN:
 		return read_yarn(r, o, c);
 	case ROPE_LONGROPE:
+		if (r->family->rope_mscale && (rc = read_mscale(r, o, c)))
+			return rc;
 		if (c->rope_original < 2)
 			return fail(r, -EINVAL,
 				    "original_max_position_embeddings of longrope must be at least 2");
@@ -699,6 +719,10 @@ static int read_rope(const struct reader *r, struct model_config *c)
 		if (strcmp(type, types[i].name) != 0)
 			continue;
 		c->rope = types[i].id;
+		if (r->family->rope_mscale && c->rope != ROPE_NONE && c->rope != ROPE_LONGROPE)
+			return err_why(r->why, -ENOTSUP,
+				       "rope type %s is not supported for %s (supported: default, longrope)",
+				       type, c->arch_name);
 		if (c->rope != ROPE_NONE && c->rope_local_theta > 0 && !r->family->rope_by_layer)
 			return fail(r, -ENOTSUP, "a rope type with two bases is not supported");
 		return c->rope == ROPE_NONE ? 0 : read_scaling(r, o, type, c);

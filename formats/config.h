@@ -43,7 +43,7 @@ enum config_pool { CONFIG_POOL_NONE, CONFIG_POOL_LAST, CONFIG_POOL_MEAN, CONFIG_
 
 enum { CONFIG_EOS_MAX = 16, CONFIG_LAYERS_MAX = 1024, CONFIG_EXPERTS_MAX = 1024, CONFIG_CHOSEN_MAX = 64 };
 
-enum config_score { SCORE_SOFTMAX, SCORE_SIGMOID };
+enum config_score { SCORE_SOFTMAX, SCORE_SIGMOID, SCORE_SPARSEMIXER };
 
 /* A mixture of experts: n_chosen of n experts compute each row; see struct kern_route_args
  * (kernels/kern.h). */
@@ -60,6 +60,7 @@ struct config_experts {
 	bool normalize;
 	float scale;
 	float shared_scale; /* factor of the shared expert's output; 0: none (1) */
+	float jitter;       /* SPARSEMIXER: half the distance within which experts share a score */
 };
 
 /* The plan of one layer.  Code that computes, sizes or cuts a layer reads the plan, never the model's scalars

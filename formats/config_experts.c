@@ -139,7 +139,7 @@ static int read_words(const struct reader *r, struct config_experts *x, bool *ha
 /* Read the routing rule. */
 static int read_rule(const struct reader *r, struct config_experts *x)
 {
-	double scale = 1;
+	double scale = 1, jitter = 0;
 	int rc;
 	x->normalize = r->f->normalize == NORMALIZE_ALWAYS;
 	x->router_bias = x->bias = r->f->bias;
@@ -153,6 +153,11 @@ static int read_rule(const struct reader *r, struct config_experts *x)
 		return rc;
 	if (!(scale > 0 && scale <= 1e6))
 		return err_why(r->why, -EINVAL, "routed_scaling_factor is %g, must be from 0 to 1e6", scale);
+	if ((rc = json_get_num(r->root, "#router_jitter", &jitter, r->why)))
+		return rc;
+	if (!(jitter >= 0 && jitter <= 1))
+		return err_why(r->why, -EINVAL, "#router_jitter is %g, must be from 0 to 1", jitter);
+	x->jitter = (float)jitter;
 	x->scale = (float)scale;
 	return r->f->groups ? read_groups(r, x) : 0;
 }

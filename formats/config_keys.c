@@ -171,6 +171,7 @@ enum {
 	OF_ALPHA = 1 << 17,
 	OF_Q_SCALED = 1 << 18,
 	OF_SELECTION = 1 << 19,
+	OF_MSCALE = 1 << 20,
 };
 
 static unsigned properties_of(const struct family *f)
@@ -190,6 +191,7 @@ static unsigned properties_of(const struct family *f)
 	of |= f->clamped ? OF_CLAMPED : 0;
 	of |= f->ntk_alpha ? OF_ALPHA : 0;
 	of |= f->q_scaled ? OF_Q_SCALED : 0;
+	of |= f->rope_mscale ? OF_MSCALE : 0;
 	if (!x)
 		return of;
 	of |= OF_EXPERTS;
@@ -287,6 +289,8 @@ static const struct read_key rope_keys[] = {{"type", 0},
 					    {"truncate", 0},
 					    {"alpha", OF_ALPHA},
 					    {"llama_4_scaling_beta", OF_Q_SCALED},
+					    {"short_mscale", OF_MSCALE},
+					    {"long_mscale", OF_MSCALE},
 					    {"full_attention", OF_ROPE_BY_LAYER},
 					    {"sliding_attention", OF_ROPE_BY_LAYER},
 					    {"max_position_embeddings", 0},

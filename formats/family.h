@@ -59,7 +59,8 @@ enum { NORM_ATTN, NORM_ATTN_POST, NORM_FFN, NORM_FFN_POST, NORMS };
  *   #ffn_ratio                 intermediate_size in units of hidden_size
  *   #layer_thetas              RoPE base of each layer, or of all; 0: no rotation
  *   #expert_size               intermediate values of an expert
- *   #last_sparse               last layer with experts; -1: the last one */
+ *   #last_sparse               last layer with experts; -1: the last one
+ *   #router_jitter             SPARSEMIXER's jitter (struct config_experts) */
 enum family_how {
 	KEY_SAME,
 	KEY_FIRST,        /* theirs wins over ours */
@@ -210,6 +211,7 @@ struct family {
 	bool rope_pairs;         /* RoPE rotates neighbouring values */
 	bool rope_by_layer;      /* layers with a window have their own base (rope_local_base_freq) */
 	bool rope_reversed;      /* RoPE rotates by the negative angles */
+	bool rope_mscale;        /* longrope has its attention factor in short_mscale and long_mscale */
 	bool learned;            /* learned positions in place of RoPE */
 	enum family_sines sines; /* computed positions in place of RoPE */
 	bool alibi;              /* ALiBi in place of RoPE, unless #alibi is false */

@@ -38,6 +38,15 @@ static const struct family_experts mixtral_experts = {
 	.names = {"w1", "w3", "w2"},
 	.normalize = NORMALIZE_ALWAYS,
 };
+static const struct family_experts phimoe_experts = {
+	.n = "num_local_experts",
+	.intermediate = "intermediate_size",
+	.module = "block_sparse_moe",
+	.names = {"w1", "w3", "w2"},
+	.normalize = NORMALIZE_NEVER,
+	.score = SCORE_SPARSEMIXER,
+	.own = {.router = "mlp.router"},
+};
 static const struct family_experts olmoe_experts = {
 	.n = "num_experts",
 	.intermediate = "intermediate_size",
@@ -275,6 +284,24 @@ const struct family family_mixtures[] = {
 	 .norms = PRE_NORMS,
 	 .window = WINDOW_ALL,
 	 .experts = &mixtral_experts},
+	{.arch = "PhiMoEForCausalLM",
+	 .type = "phimoe",
+	 .also = {"PhimoeForCausalLM"},
+	 .models = "Phi-3.5-MoE",
+	 .defaults = "{\"num_local_experts\": 16, \"num_experts_per_tok\": 2, \"num_key_value_heads\": 8, "
+		     "\"rms_norm_eps\": 1e-5, \"rope_theta\": 1e6, \"router_jitter_noise\": 0.01, "
+		     "\"max_position_embeddings\": 131072}",
+	 .require = "{\"num_experts_per_tok\": 2}",
+	 .keys = {{"#router_jitter", "router_jitter_noise"}, {"#head_bias", "lm_head_bias"}},
+	 .norms = PRE_NORMS,
+	 .norm = CONFIG_NORM_LAYER,
+	 .norm_bias = true,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .head_bias = BIAS_BY_KEY,
+	 .window = WINDOW_ALL,
+	 .rope_mscale = true,
+	 .experts = &phimoe_experts},
 	{.arch = "OlmoeForCausalLM",
 	 .type = "olmoe",
 	 .keys = {{"#qkv_clip", "clip_qkv"}},

@@ -180,7 +180,7 @@ struct kern_experts_src {
 };
 
 /* How the outputs z of a router become scores. */
-enum kern_score { KERN_SCORE_SOFTMAX, KERN_SCORE_SIGMOID };
+enum kern_score { KERN_SCORE_SOFTMAX, KERN_SCORE_SIGMOID, KERN_SCORE_SPARSEMIXER };
 
 enum { KERN_EXPERTS_MAX = 1024, KERN_CHOSEN_MAX = 64 };
 
@@ -189,7 +189,11 @@ enum { KERN_EXPERTS_MAX = 1024, KERN_CHOSEN_MAX = 64 };
  * equals, the lower ones.  With n_groups > 0, only experts of the groups_chosen best groups of E / n_groups
  * neighbours are chosen; a group's score is the sum of its two best (DeepSeek-V3, arXiv:2412.19437).  A
  * weight is s, divided by the sum of the chosen s if normalize, times scale.  All in F32, in every compute
- * mode. */
+ * mode.
+ *
+ * SPARSEMIXER (arXiv:2409.12136) chooses by z.  The score of a chosen expert with the output m is 1 / the sum
+ * of e^(z - m) over the experts that are not better, itself included, and near it: (m - z) / max(|z|, m) <=
+ * 2 jitter. */
 struct kern_route_args {  /* pointers: device memory */
 	int32_t *expert;  /* out [T, C], ascending in each row */
 	float *weight;    /* out [T, C] F32 */
@@ -208,7 +212,7 @@ struct kern_route_args {  /* pointers: device memory */
 	int n_groups, groups_chosen; /* 0: no groups */
 	enum kern_score score;
 	bool normalize;
-	float scale;
+	float scale, jitter;
 };
 
 struct kern_moe_args {         /* pointers: device memory */

@@ -582,6 +582,9 @@ static int routed_rows(struct model *m, const struct layer *l, int n_rows, struc
 
 static int route(struct model *m, const struct layer *l, const struct routed *rows, int layer, int n_rows)
 {
+	static const enum kern_score scores[] = {[SCORE_SOFTMAX] = KERN_SCORE_SOFTMAX,
+						 [SCORE_SIGMOID] = KERN_SCORE_SIGMOID,
+						 [SCORE_SPARSEMIXER] = KERN_SCORE_SPARSEMIXER};
 	const struct config_experts *x = &m->c->experts;
 	uint32_t *const counts = l->host_experts && !streams_experts(m, l, n_rows) ? NULL : m->count->device;
 	const struct kern_route_args a = {
@@ -599,9 +602,10 @@ static int route(struct model *m, const struct layer *l, const struct routed *ro
 		.hidden = m->c->hidden,
 		.n_groups = x->n_groups,
 		.groups_chosen = x->groups_chosen,
-		.score = x->score == SCORE_SIGMOID ? KERN_SCORE_SIGMOID : KERN_SCORE_SOFTMAX,
+		.score = scores[x->score],
 		.normalize = x->normalize,
 		.scale = x->scale,
+		.jitter = x->jitter,
 	};
 	return m->ops->route(m->stream, &a, n_rows);
 }

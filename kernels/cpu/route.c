@@ -106,6 +106,26 @@ static void choose(float *v, int n, int n_chosen, int32_t *out)
 			*out++ = e;
 }
 
+/* Compute SPARSEMIXER's scores of the n_chosen best experts.  v: room for n values. */
+static void sparsemixer(const struct kern_route_args *a, float *s, const float *z, float *v)
+{
+	const int n = a->n_experts;
+	memcpy(v, z, (size_t)n * sizeof *v);
+	memset(s, 0, (size_t)n * sizeof *s);
+	for (int i = 0, best; i < a->n_chosen && (best = largest(v, n)) >= 0; i++) {
+		const float most = v[best];
+		float sum = 0;
+		for (int e = 0; e < n; e++) {
+			const float size = fabsf(z[e]);
+			if (v[e] > -INFINITY &&
+			    !((most - z[e]) / (size > most ? size : most) > 2 * a->jitter))
+				sum += expf(v[e] - most);
+		}
+		s[best] = 1 / sum;
+		v[best] = -INFINITY;
+	}
+}
+
 static void route_row(void *arg, int t, int thread)
 {
 	const struct route_job *j = arg;
@@ -115,9 +135,13 @@ static void route_row(void *arg, int t, int thread)
 	float *weight = a->weight + (size_t)t * (size_t)a->n_chosen, sum = 0;
 	float s[KERN_EXPERTS_MAX], v[KERN_EXPERTS_MAX];
 	(void)thread;
-	scores(j->dev->isa, a->score, s, z, a->n_experts);
+	const bool by_z = a->score == KERN_SCORE_SPARSEMIXER;
+	if (by_z)
+		sparsemixer(a, s, z, v);
+	else
+		scores(j->dev->isa, a->score, s, z, a->n_experts);
 	for (int e = 0; e < a->n_experts; e++)
-		v[e] = add ? s[e] + add[e] : s[e];
+		v[e] = (by_z ? z[e] : s[e]) + (add ? add[e] : 0);
 	if (a->n_groups)
 		keep_groups(a, v);
 	choose(v, a->n_experts, a->n_chosen, expert);

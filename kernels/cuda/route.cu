@@ -199,7 +199,7 @@ struct choice_args {
 	int n, n_chosen, n_groups, groups_chosen;
 	enum kern_score score;
 	bool normalize;
-	float scale;
+	float scale, jitter;
 };
 
 /* Return, to all lanes of a warp, the index of the largest of n values, the lowest index if several are
@@ -246,6 +246,35 @@ KERN_DEV void scores(const struct choice_args &a, float *s, const float *z)
 	sum = lanes_sum(sum);
 	for (int i = lane_id(); i < a.n && a.score == KERN_SCORE_SOFTMAX; i += WARP)
 		s[i] = f32_div_rn(s[i], sum);
+}
+
+/* Compute SPARSEMIXER's scores of the n_chosen best experts.  v: [n], in shared memory. */
+KERN_DEV void sparsemixer(const struct choice_args &a, float *s, const float *z, float *v)
+{
+	for (int i = lane_id(); i < a.n; i += WARP) {
+		v[i] = z[i];
+		s[i] = 0;
+	}
+	warp_sync();
+	for (int i = 0; i < a.n_chosen; i++) {
+		const int best = largest(v, a.n);
+		if (best < 0)
+			break;
+		const float most = v[best];
+		float sum = 0;
+		for (int e = lane_id(); e < a.n; e += WARP) {
+			const float away = f32_div_rn(f32_add_rn(most, -z[e]), fmaxf(fabsf(z[e]), most));
+			if (v[e] > -INFINITY && !(away > 2 * a.jitter))
+				sum = f32_add_rn(sum, expf(f32_add_rn(v[e], -most)));
+		}
+		sum = lanes_sum(sum);
+		warp_sync();
+		if (best % WARP == lane_id()) {
+			s[best] = f32_div_rn(1.0f, sum);
+			v[best] = -INFINITY;
+		}
+		warp_sync();
+	}
 }
 
 /* Set the values of all experts outside the best groups to -inf.  rank: [groups], in shared memory. */
@@ -326,9 +355,15 @@ static __global__ void __launch_bounds__(CHOICE_ROWS * 32) route_choice_kernel(c
 		return;
 	const float *z = a.z + (size_t)row * (size_t)a.stride;
 	int32_t *expert = a.expert + (size_t)row * (size_t)a.n_chosen;
-	scores(a, s, z);
-	for (int i = lane_id(); i < a.n; i += WARP)
-		v[i] = a.choice_bias ? f32_add_rn(s[i], a.choice_bias[i]) : s[i];
+	const bool by_z = a.score == KERN_SCORE_SPARSEMIXER;
+	if (by_z)
+		sparsemixer(a, s, z, v);
+	else
+		scores(a, s, z);
+	for (int i = lane_id(); i < a.n; i += WARP) {
+		const float by = by_z ? z[i] : s[i];
+		v[i] = a.choice_bias ? f32_add_rn(by, a.choice_bias[i]) : by;
+	}
 	warp_sync();
 	if (a.n_groups)
 		keep_groups(a, v, v + a.n);
@@ -395,7 +430,8 @@ int cuda_route(struct kern_stream *s, const struct kern_route_args *r, int n_row
 				      r->groups_chosen,
 				      r->score,
 				      r->normalize,
-				      r->scale};
+				      r->scale,
+				      r->jitter};
 	int e = n_rows > FEW_ROWS ? outputs<MANY_ROWS, 8>(s, o) : outputs<1, 4>(s, o);
 	if (!e)
 		e = KERN_LAUNCH(route_choice_kernel,

@@ -69,6 +69,12 @@ CLASSES = {
     "cohere-compass": ("cohere_compass_text", dict(
         num_hidden_layers=3, sliding_window=16, layer_types=[SLIDING, FULL, SLIDING], logit_scale=0.5,
         rope_parameters={FULL: None, SLIDING: dict(rope_type="default", rope_theta=10000.0, mrope_section=[3, 3, 2])})),
+    "phimoe": ("phimoe", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=32, attention_bias=True,
+                              lm_head_bias=True, router_jitter_noise=0.2, sliding_window=17,
+                              rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_mscale=1.25,
+                                                   long_mscale=1.25, short_factor=[1.0 + i / 8 for i in range(8)],
+                                                   long_factor=[1.0 + i / 8 for i in range(8)],
+                                                   original_max_position_embeddings=64))),
     "falcon-2": ("falcon", dict(num_kv_heads=2, alibi=False, bias=False, ffn_hidden_size=128, new_decoder_architecture=True,
                                 num_ln_in_parallel_attn=1)),
     "aria-bias": ("aria_text", dict(moe_num_experts=4, moe_topk=2, moe_num_shared_experts=1, intermediate_size=16,

@@ -317,7 +317,10 @@ static const struct rule rules[] = {
 	{KERN_SCORE_SIGMOID, 32, 5, 8, 3, true, false, true, false, 2.5f, KERN_F32},
 	{KERN_SCORE_SOFTMAX, 33, 1, 0, 0, false, true, false, false, 0.5f, KERN_F32},
 	{KERN_SCORE_SIGMOID, 128, 8, 1, 1, false, false, false, true, 1, KERN_BF16},
+	{KERN_SCORE_SPARSEMIXER, 40, 3, 0, 0, false, false, false, false, 1, KERN_F32},
 };
+/* SPARSEMIXER's jitter: large enough that most scores are shared. */
+static const float jitter = 0.2f;
 
 static double rank_of(const struct rule *rule, const double *v, int g)
 {
@@ -328,6 +331,16 @@ static double rank_of(const struct rule *rule, const double *v, int g)
 		first = v[i] > first ? v[i] : first;
 	}
 	return first + second;
+}
+
+/* Return SPARSEMIXER's score of expert e. */
+static double near_score(const struct rule *rule, const double *z, int e)
+{
+	double sum = 0;
+	for (int o = 0; o < rule->n; o++)
+		if (z[o] <= z[e] && (z[e] - z[o]) / fmax(fabs(z[o]), z[e]) <= 2 * (double)jitter)
+			sum += exp(z[o] - z[e]);
+	return 1 / sum;
 }
 
 /* Choose experts for one row in double precision. weight: of all experts, 0 for an expert that is not
@@ -345,6 +358,10 @@ static void choice(const struct rule *rule, const double *z, const float *add, d
 		s[e] /= rule->score == KERN_SCORE_SIGMOID ? 1 : sum;
 		v[e] = s[e] + (rule->choice_bias ? (double)add[e] : 0);
 		weight[e] = 0;
+		if (rule->score != KERN_SCORE_SPARSEMIXER)
+			continue;
+		s[e] = near_score(rule, z, e);
+		v[e] = z[e];
 	}
 	for (int g = 0; g < rule->n_groups; g++) {
 		int better = 0;
@@ -408,7 +425,8 @@ static void route(struct kt *t, const struct rule *rule, const struct kern_linea
 				    .groups_chosen = rule->groups_chosen,
 				    .score = rule->score,
 				    .normalize = rule->normalize,
-				    .scale = rule->scale};
+				    .scale = rule->scale,
+				    .jitter = jitter};
 	float *after = xmalloc((size_t)rows * HIDDEN * 4);
 	cr_assert_eq(t->ops->route(t->s, &a, rows), 0);
 	kt_get(t, out->expert, a.expert, picks);

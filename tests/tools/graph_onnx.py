@@ -282,6 +282,8 @@ class Graph:
         norm, bias = self.vector(op, "norm"), self.vector(op, "choice_bias")
         x = ins[0] if norm is None else self.rms(ins[0], a["eps"], norm)
         z, *shared = self.linear(op, x, router)
+        if a["score"] not in ("sigmoid", "softmax"):
+            raise ValueError(f"a router's score {a['score']} has no operator here")
         scores = self.sigmoid(z) if a["score"] == "sigmoid" else self.op("Softmax", z, axis=-1)
         choice = scores if bias is None else self.op("Add", scores, bias)
         if a["groups"]:

@@ -588,6 +588,9 @@ static int gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, voi
 
 static int route(struct kern_stream *s, const struct kern_route_args *a, int n_rows)
 {
+	static const char *const names[] = {[KERN_SCORE_SOFTMAX] = "softmax",
+					    [KERN_SCORE_SIGMOID] = "sigmoid",
+					    [KERN_SCORE_SPARSEMIXER] = "sparsemixer"};
 	char about[64];
 	(void)n_rows;
 	snprintf(about, sizeof about, "%d of %d experts", a->n_chosen, a->n_experts);
@@ -596,7 +599,9 @@ static int route(struct kern_stream *s, const struct kern_route_args *a, int n_r
 	op_set_int(s, "chosen", a->n_chosen);
 	op_set_int(s, "groups", a->n_groups);
 	op_set_int(s, "groups_chosen", a->groups_chosen);
-	op_set(s, "score", json_string(a->score == KERN_SCORE_SIGMOID ? "sigmoid" : "softmax"));
+	op_set(s, "score", json_string(names[a->score]));
+	if (a->score == KERN_SCORE_SPARSEMIXER)
+		op_set_num(s, "jitter", (double)a->jitter);
 	op_set(s, "normalize", json_boolean(a->normalize));
 	op_set_num(s, "scale", (double)a->scale);
 	op_about(s, about);

@@ -26,10 +26,11 @@ static bool is_json_or_none(const char *text)
 Test(family, rows_are_well_formed)
 {
 	static const char *const ours[] = {
-		"#embed_scale", "#residual_scale", "#attn_scale", "#attn_cap", "#logit_cap",
-		"#logit_scale", "#qkv_clip",       "#parallel",   "#qk_norm",  "#qkv_bias",
-		"#o_bias",      "#mlp_bias",       "#head_bias",  "#rope_dim", "#multi_query",
-		"#last_sparse", "#expert_size",    "#ffn_ratio",  "#alibi",    "#layer_thetas"};
+		"#embed_scale",  "#residual_scale", "#attn_scale", "#attn_cap", "#logit_cap",
+		"#logit_scale",  "#qkv_clip",       "#parallel",   "#qk_norm",  "#qkv_bias",
+		"#o_bias",       "#mlp_bias",       "#head_bias",  "#rope_dim", "#multi_query",
+		"#last_sparse",  "#expert_size",    "#ffn_ratio",  "#alibi",    "#layer_thetas",
+		"#router_jitter"};
 	const struct family *f;
 	for (size_t i = 0; (f = family_at(i)); i++) {
 		cr_expect(f->arch && f->type && f->models, "row %zu", i);
