@@ -19,7 +19,8 @@ int config_keys_read(json_t **root, struct model_config *c, struct why *why);
 /* Return whether a key of config.json is known to change no results. */
 bool config_key_is_harmless(const char *key);
 
-/* If the reason begins with a key that the family's files have under another name, put that name before it. */
+/* If the reason begins with a key that the family's files have under another name, put that name before
+ * it. */
 void config_keys_name(const struct family *f, struct why *why);
 
 #endif
