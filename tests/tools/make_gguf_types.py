@@ -28,6 +28,9 @@ TYPES = {
     "Q6_K": (14, 256, 210, [(208, 0x0200)]),
     "IQ4_NL": (20, 32, 18, [(0, 0x1400)]), "IQ4_XS": (23, 256, 136, [(0, 0x0200)]),
     "MXFP4": (39, 32, 17, []),      # its scale is a power of two, the first byte
+    "IQ1_S": (19, 256, 50, [(0, 0x2000)]), "IQ1_M": (29, 256, 56, []),      # its scale is in four nibbles
+    "IQ2_XXS": (16, 256, 66, [(0, 0x1400)]), "IQ2_XS": (17, 256, 74, [(0, 0x1400)]), "IQ2_S": (22, 256, 82, [(0, 0x1400)]),
+    "IQ3_XXS": (18, 256, 98, [(0, 0x1000)]), "IQ3_S": (21, 256, 110, [(0, 0x1000)]),
 }
 NAMES = [f"{f}-{t}" for t in TYPES for f in FAMILIES]
 
@@ -66,6 +69,9 @@ def data(name, shape, kind):
     blocks = source.random_raw(-(-size // 8)).astype("<u8").view(np.uint8)[:size].reshape(-1, width).copy()
     if kind == "MXFP4":
         blocks[:, 0] = 120 + power + blocks[:, 0] % 2
+    if kind == "IQ1_M":     # the highest nibble of each word of scales is one of the F16
+        for i in range(4):
+            blocks[:, 49 + 2 * i] = blocks[:, 49 + 2 * i] % 16 | (0x2000 + (power << 10) >> 4 * i & 15) << 4
     for at, least in scales:
         value = least + (power << 10) + blocks[:, at].astype(np.uint16) // (4 if least < 0x1000 else 1)
         blocks[:, at], blocks[:, at + 1] = value & 255, value >> 8
