@@ -115,8 +115,10 @@ static void put_words(struct buf *b, const struct way *y)
 			   y->minimums   ? " and a minimum"
 			   : y->zero < 0 ? " and a zero"
 					 : "");
-	if (y->super != y->group)
+	if (y->super != y->group && y->super)
 		buf_printf(b, ", those scaled per %d", y->super);
+	else if (y->super != y->group)
+		buf_puts(b, ", those scaled per output");
 	if (y->perm)
 		buf_puts(b, ", inputs in an order of their own");
 	buf_printf(b, "; %.2f bits per weight with all", 8 * (double)y->bytes / (double)y->values);

@@ -88,9 +88,13 @@ def key(name, value):
     return text(name) + (struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value))
 
 
-def make(name, out):
-    family, kind = name.split("-")
-    found = [(n, s, data(n, s, kind), TYPES["F32" if len(s) == 1 else kind][0]) for n, s in tensors(family)]
+def make(name, out, kinds=None):
+    """Write a model.  kinds: other types, by a part of a tensor's name."""
+    family, all_kinds = name.split("-")
+    found = []
+    for n, s in tensors(family):
+        kind = "F32" if len(s) == 1 else next((k for part, k in (kinds or {}).items() if part in n), all_kinds)
+        found.append((n, s, data(n, s, kind), TYPES[kind][0]))
     meta = {"general.architecture": family} | {f"{family}.{k}": v for k, v in {
         "block_count": LAYERS, "embedding_length": HIDDEN, "feed_forward_length": INTER, "attention.head_count": HEADS,
         "attention.head_count_kv": KV, "attention.key_length": HEAD, "context_length": CONTEXT, "rope.freq_base": 1e4,

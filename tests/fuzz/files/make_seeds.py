@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""make_seeds.py - make the seeds of fuzz_convert and fuzz_hf_vocab in tests/fuzz/seeds: models of a few kilobytes with
-made-up weights, and the tests' small tokenizers.  Needs only numpy; writes the same bytes each time."""
+"""make_seeds.py - make the seeds of fuzz_convert, fuzz_hf_vocab and fuzz_imatrix in tests/fuzz/seeds, and one of fuzz_gguf:
+models of a few kilobytes with made-up weights, the tests' small tokenizers, importance matrices.  Needs only numpy; writes
+the same bytes each time."""
 import json
+import struct
 import sys
 import tempfile
 from pathlib import Path
@@ -11,7 +13,9 @@ SEEDS = ROOT / "tests/fuzz/seeds"
 TOKENIZERS = ROOT / "tests/golden/tokenizer"
 sys.path.insert(0, str(ROOT / "tests/tools"))
 import make_flat  # noqa: E402
+import make_gguf  # noqa: E402
 import make_gguf_family  # noqa: E402
+import make_gguf_types  # noqa: E402
 import make_model  # noqa: E402
 from make_model import awq, family, gemma, llama, moe, qwen2, qwen3, qwen3_moe  # noqa: E402
 
@@ -52,6 +56,35 @@ def models(tmp):
     put("fuzz_convert", "awq.ak48", make_flat.encode(config, make_flat.read_safetensors(tmp / "awq"), "ak48")[0])
 
 
+CODEBOOKS = {"attn_q": "IQ1_S", "attn_k": "IQ1_M", "attn_v": "IQ2_XXS", "ffn_gate": "IQ2_XS", "ffn_up": "IQ2_S",
+             "ffn_down": "IQ3_XXS", "token_embd": "IQ3_S", "attn_output": "F16", "output": "F16"}
+
+
+def codebooks(tmp):
+    """A layer whose matrices have the types of codebooks."""
+    t = make_gguf_types
+    t.HIDDEN, t.INTER, t.LAYERS, t.HEADS, t.KV, t.HEAD, t.VOCAB, t.CONTEXT = 256, 256, 1, 1, 1, 16, 16, 64
+    t.make("qwen3-F16", str(tmp / "model.gguf"), CODEBOOKS)
+    put("fuzz_gguf", "qwen3-codebooks", (tmp / "model.gguf").read_bytes())
+
+
+def matrices():
+    """An importance matrix in both formats."""
+    entries = [("blk.0.attn_q.weight", 1, [4.0, 0.0, 2.5, 1.0]), ("blk.0.ffn_up_exps.weight", 2, [1.0, 2.0, 3.0, 4.0])]
+    legacy = struct.pack("<i", len(entries))
+    for name, _, sums in entries:
+        legacy += struct.pack("<i", len(name)) + name.encode() + struct.pack("<ii4f", 2, 4, *sums)
+    put("fuzz_imatrix", "legacy", legacy + struct.pack("<ii", 3, 4) + b"text")
+    head, data = b"", b""
+    for name, parts, sums in entries:
+        for end, columns, values in ((".in_sum2", 4 // parts, sums), (".counts", 1, [2.0] * parts)):
+            head += make_gguf.text(name + end) + struct.pack("<IQQIQ", 2, columns, parts, 0, len(data))
+            data += struct.pack(f"<{len(values)}f", *values).ljust(32, b"\0")
+    keys = make_gguf.key("general.type", "imatrix") + make_gguf.key("imatrix.chunk_count", 3)
+    out = b"GGUF" + struct.pack("<IQQ", 3, 4, 2) + keys + head
+    put("fuzz_imatrix", "gguf", out + bytes(-len(out) % 32) + data)
+
+
 def vocabularies():
     for d in sorted(p for p in TOKENIZERS.iterdir() if p.is_dir()):
         for name in ("tokenizer.json", "tokenizer.model"):
@@ -64,6 +97,8 @@ def vocabularies():
 def main():
     with tempfile.TemporaryDirectory() as tmp:
         models(Path(tmp))
+        codebooks(Path(tmp))
+    matrices()
     vocabularies()
 
 

@@ -28,6 +28,24 @@ static inline void read_vec(const struct weights_vec *v)
 		read_bytes(v->data, (size_t)v->n * (v->dtype == CONFIG_F32 ? 4 : 2));
 }
 
+/* Read a copy of the stored rows, if there is such a form; its values are x. */
+static inline void read_copy(const struct codes *c, const float *x)
+{
+	struct codes copied;
+	if (!c->super_bytes)
+		return;
+	const size_t n = (size_t)c->n * (size_t)c->k;
+	unsigned char *rows = xmalloc((size_t)c->n * codes_row_bytes(c));
+	float *y = xmalloc(n * sizeof *y);
+	codes_copy_rows(c, 0, c->n, rows);
+	codes_copied(&copied, c, rows, c->n);
+	codes_floats(&copied, 0, c->n, y);
+	for (size_t i = 0; i < n; i++)
+		assert(x[i] == y[i] || (x[i] != x[i] && y[i] != y[i]));
+	free(rows);
+	free(y);
+}
+
 static inline void read_linear(const struct weights_linear *l)
 {
 	const size_t n = (size_t)l->n * (size_t)l->k;
@@ -35,6 +53,7 @@ static inline void read_linear(const struct weights_linear *l)
 		float *x = xmalloc(n * sizeof *x);
 		codes_floats(&l->codes, 0, l->n, x);
 		read_bytes(x, n * sizeof *x);
+		read_copy(&l->codes, x);
 		free(x);
 	} else if (l->kind == WEIGHTS_AWQ) {
 		const size_t groups = (size_t)((l->k + l->group - 1) / l->group);
