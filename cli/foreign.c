@@ -62,7 +62,7 @@ const struct opt_alias foreign_options[] = {
 	 .hint = "LoRA adapters cannot be served; merge the adapter into its base model"},
 	{.others = "--speculative-config -md --model-draft -ngld -devd --draft-max --draft-min --draft-n "
 		   "--spec-type --speculative-algorithm --speculative-draft-model-path",
-	 .hint = "speculative decoding is not built"},
+	 .hint = "drafts come from the sequence's own tokens: --speculate ngram; there is no draft model"},
 	{.others = "--disable-log-requests",
 	 .values = "",
 	 .unless = "access-log",

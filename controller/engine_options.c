@@ -30,6 +30,10 @@ static struct autoscale_config autoscale_of(const struct opts *o)
 	};
 }
 
+/* Drafted tokens of a sequence in a step.  On a CPU four rows cost little more than one, eight cost twice as
+ * much (docs/performance/cpu.md). */
+enum { DRAFTS = 3 };
+
 /* Read the options that need no check. */
 static void read_options(const struct opts *o, struct engine_config *c)
 {
@@ -56,6 +60,7 @@ static void read_options(const struct opts *o, struct engine_config *c)
 	c->prefill_separate = strcmp(opts_text(o, "prefill"), "separate") == 0;
 	c->no_prefix_cache = opts_flag(o, "no-prefix-cache");
 	snprintf(c->preempt, sizeof c->preempt, "%s", opts_text(o, "preempt"));
+	c->drafts = strcmp(opts_text(o, "speculate"), "ngram") == 0 ? DRAFTS : 0;
 	c->seed = entropy_u64();
 	snprintf(c->bus, sizeof c->bus, "%s", opts_text(o, "bus"));
 	snprintf(c->compute, sizeof c->compute, "%s", opts_text(o, "compute"));

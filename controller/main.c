@@ -249,6 +249,7 @@ static void unload_model(struct controller *p)
 /* --- the engine --- */
 
 static const char *const prefills[] = {"mixed", "separate", NULL};
+static const char *const speculates[] = {"off", "ngram", NULL};
 static const char *const preempts[] = {"auto", "swap", "recompute", NULL};
 /* A worker refuses a mode that its device does not have. */
 static const char *const computes[] = {"f32", "bf16", "int16", "int8", "auto", NULL};
@@ -273,6 +274,8 @@ static int check_choices(const struct controller *p, struct why *why)
 	int rc = check_choice(&p->o, "prefill", prefills, why);
 	if (!rc)
 		rc = check_choice(&p->o, "preempt", preempts, why);
+	if (!rc)
+		rc = check_choice(&p->o, "speculate", speculates, why);
 	if (!rc)
 		rc = check_choice(&p->o, "compute", computes, why);
 	if (!rc)

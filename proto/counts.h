@@ -69,6 +69,12 @@ enum {
 		.help = "Tokens delayed by a step because the mask of their structured output was not ready.") \
 	WORKER(mask_waits, .map = "masks", .key = "waits", \
 		.metric = "mask_waits_total", .help = "Masks of structured outputs that a step waited for.") \
+	WORKER(draft_runs, .map = "drafts", .key = "runs", \
+		.metric = "spec_decode_num_drafts_total", .help = "Steps of a sequence with drafted tokens.") \
+	WORKER(draft_tokens, .map = "drafts", .key = "tokens", \
+		.metric = "spec_decode_num_draft_tokens_total", .help = "Tokens drafted by speculation.") \
+	WORKER(draft_accepted, .map = "drafts", .key = "accepted", \
+		.metric = "spec_decode_num_accepted_tokens_total", .help = "Drafted tokens that were accepted.") \
 	/* device time of a step, moving average; tokens per second over the last seconds */ \
 	COUNT(double, step_us_mean, .key = "step_us", .live = "step_us", .flags = COUNT_MEAN) \
 	COUNT(double, prompt_tps, .key = "prompt_tps", .live = "prompt_tps") \

@@ -28,11 +28,11 @@
  *
  * An open run (PLAN_OPEN, with PLAN_SAMPLE) speculates.  It begins at the slot's last token, wherever that is
  * when the plan begins; pos0 is the least position that it can have.  The run has at most n_rows rows: the
- * last token, then up to n_rows - 1 drafts, which are the worker's guesses of the next tokens.  Each row draws
- * the token after it.  A draft is accepted if it equals the token that the row before it drew, and all drafts
- * before it are accepted.  The run returns the drawn tokens up to the first one that is not an accepted draft:
- * exactly the tokens that as many runs of one row would have drawn.  While a plan with an open run is in
- * flight, the slot's next run is open as well.
+ * last token, then up to n_rows - 1 drafts, which are the worker's guesses of the next tokens.  Each row
+ * draws the token after it.  A draft is accepted if it equals the token that the row before it drew, and all
+ * drafts before it are accepted.  The run returns the drawn tokens up to the first one that is not an
+ * accepted draft: exactly the tokens that as many runs of one row would have drawn.  While a plan with an
+ * open run is in flight, the slot's next run is open as well.
  *
  *   slot 3 has 49 tokens       plan 8   (3, pos0 48, at most 4 rows, SAMPLE | OPEN)
  *   rows        t48  d49  d50  d51      the last token, and three drafts
@@ -222,11 +222,12 @@ struct result {
 	uint64_t epoch;
 	uint64_t number;  /* number of the plan that it answers */
 	uint32_t step_us; /* time on the device */
-	/* [n_tokens] in the plan's order: one per PLAN_SAMPLE run, or as many as `counts` has for an open run;
-	 * meaningless if the run is held. */
+	/* [n_tokens] in the plan's order: one per PLAN_SAMPLE run, or as many as `counts` has for an open
+	 * run; meaningless if the run is held. */
 	uint32_t *tokens;
 	uint32_t n_tokens, cap_tokens;
-	/* [n_counts] tokens of each open run, in the plan's order.  0: the sequence already has max_tokens. */
+	/* [n_counts] tokens of each open run, in the plan's order.  0: the sequence already has max_tokens.
+	 * */
 	uint32_t *counts;
 	uint32_t n_counts, cap_counts;
 	int32_t *mus; /* [n_mus] mu after these tokens, for the sequences among them with params.mirostat */

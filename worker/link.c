@@ -118,6 +118,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.least_us = l->args->least_step_us,
 		.experts = &l->experts,
 		.trace = l->args->trace,
+		.draft_report = &l->drafts,
 		.guide = &guide,
 		.at_work = link_wake_sender,
 		.at_work_arg = l,

@@ -23,6 +23,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "proto/bus.h"
+#include "worker/draft.h"
 #include "worker/guide.h"
 #include "worker/link.h"
 #include "worker/experts/expert_load.h"
@@ -92,6 +93,7 @@ struct link {
 	struct loading progress;
 	struct expert_load experts;
 	struct guide_report masks;
+	struct draft_report drafts;
 	struct expert_cursor experts_cursor;
 	atomic_ullong moves;   /* progress of loads and steps, sent by the beat thread */
 	atomic_int calls;      /* loads and stops in the stash, which cancel the load or step in progress */

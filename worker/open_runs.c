@@ -36,9 +36,21 @@ static uint32_t until_stop(const struct slot *slot, const int32_t *drafts, uint3
 }
 
 /* Return whether the slot's tokens are drafted: not if its output has a constraint, or mirostat. */
-static bool may_draft(const struct open_runs *o, const struct slot *slot)
+static bool may_draft(const struct slot *slot)
 {
-	return o->source && slot->n_known == slot->n_tokens && !slot->constraint && !slot->params.mirostat;
+	return slot->n_known == slot->n_tokens && !slot->constraint && !slot->params.mirostat;
+}
+
+/* Draft at most max tokens after those of the slot; return how many. */
+static uint32_t propose(const struct open_runs *o, uint32_t at, struct slot *slot, uint32_t max, int32_t *out)
+{
+	const int32_t *tokens = slots_tokens(o->slots, at);
+	if (!max || !may_draft(slot))
+		return 0;
+	if (o->source)
+		return o->source->propose(o->source->arg, at, tokens, slot->n_known, max, out);
+	max = draft_limit(&slot->pace, max);
+	return max ? draft_lookup(tokens, slot->n_known, max, out) : 0;
 }
 
 static int begin_run(struct open_runs *o, const struct plan_run *r, struct why *why)
@@ -54,9 +66,7 @@ static int begin_run(struct open_runs *o, const struct plan_run *r, struct why *
 	slot->n_open = 0;
 	if (!rows)
 		return 0;
-	if (rows > 1 && may_draft(o, slot))
-		n = o->source->propose(o->source->arg, r->slot, slots_tokens(o->slots, r->slot),
-				       slot->n_known, rows - 1, drafts);
+	n = propose(o, r->slot, slot, rows - 1, drafts);
 	return slots_draft(o->slots, r->slot, drafts, until_stop(slot, drafts, n), why);
 }
 
@@ -78,6 +88,15 @@ static uint32_t accepted(const struct pending_plan *f, const struct pending_open
 	return n;
 }
 
+static void count(struct draft_report *r, uint32_t drafted, uint32_t n_accepted)
+{
+	if (!r || !drafted)
+		return;
+	atomic_fetch_add(&r->runs, 1);
+	atomic_fetch_add(&r->drafted, drafted);
+	atomic_fetch_add(&r->accepted, n_accepted);
+}
+
 static int settle_run(struct open_runs *o, struct pending_plan *f, struct pending_open *open, struct why *why)
 {
 	const uint32_t at = open->want;
@@ -86,6 +105,10 @@ static int settle_run(struct open_runs *o, struct pending_plan *f, struct pendin
 	open->count = accepted(f, open);
 	for (uint32_t i = open->count; i < open->n; i++)
 		f->wants[at + i].dropped = true;
+	struct slot *slot = slots_get(o->slots, open->slot, NULL);
+	if (slot)
+		draft_took(&slot->pace, open->n - 1, open->count - 1);
+	count(o->report, open->n - 1, open->count - 1);
 	return slots_drew(o->slots, open->slot, f->number, f->wants[at].position - 1, open->count,
 			  f->out.token[at + open->count - 1], why);
 }

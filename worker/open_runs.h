@@ -23,12 +23,13 @@
 struct open_runs {
 	struct slots *slots;
 	uint32_t max_context;
-	const struct draft_source *source; /* or NULL: no drafts */
+	const struct draft_source *source; /* of a test; NULL: the lookup */
+	struct draft_report *report;       /* or NULL */
 };
 
 /* Return whether the plan has open runs. */
 bool open_any(const struct plan *p);
-/* Decide the rows of the plan's open runs.  Every earlier plan has settled.  -EINVAL, -EIO with the reason. */
+/* Decide the rows of the plan's open runs.  All earlier plans have settled.  -EINVAL, -EIO: the reason. */
 int open_begin(struct open_runs *o, const struct plan *p, struct why *why);
 /* f is done: settle its open runs, and record its tokens in the slots.  No-op if it was settled. */
 int open_settle(struct open_runs *o, struct pending_plan *f, struct why *why);

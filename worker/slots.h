@@ -1,8 +1,8 @@
 /* slots.h - the worker's state of each sequence: parameters, tokens, block table.
- * A cache only: a plan can rebuild any of it.  Token ids are stored on the device, so that the next step reads a
- * sampled token there; forks copy ids on the device.  The host has a copy of the ids that it knows: the prompt,
- * for its log-probabilities, and the output, to draft from it.  n_tokens includes tokens that the device has yet
- * to sample.  All work on the device is queued.
+ * A cache only: a plan can rebuild any of it.  Token ids are stored on the device, so that the next step
+ * reads a sampled token there; forks copy ids on the device.  The host has a copy of the ids that it knows:
+ * the prompt, for its log-probabilities, and the output, to draft from it.  n_tokens includes tokens that the
+ * device has yet to sample.  All work on the device is queued.
  *
  *   a slot's places     tokens [max_context + 1] | mirostat's mu | the tokens that an open run draws
  *
@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "kernels/kern.h"
 #include "proto/plan.h"
+#include "worker/draft.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,10 +25,11 @@ struct slot {
 	uint64_t seq;   /* the controller's id, for logs */
 	uint32_t index; /* output index within its job */
 	uint32_t n_prompt;
-	uint32_t n_tokens;    /* tokens that the device has when its queued work is done */
-	bool held;            /* its last sampling run sat out: struct result */
-	bool constraint;      /* its output has a constraint */
-	uint32_t n_known;     /* tokens whose ids the host knows */
+	uint32_t n_tokens; /* tokens that the device has when its queued work is done */
+	bool held;         /* its last sampling run sat out: struct result */
+	bool constraint;   /* its output has a constraint */
+	uint32_t n_known;  /* tokens whose ids the host knows */
+	struct draft_pace pace;
 	uint32_t n_open;      /* rows of its open run in the plan being begun; 0: it has all its tokens */
 	int64_t n_kv;         /* positions with K and V in the cache; -1: set by the next run */
 	uint32_t n_blocks;    /* blocks in its table */

@@ -31,6 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct draft_report;
 struct draft_source;
 struct guide_counts;
 struct guide_work;
@@ -65,7 +66,8 @@ struct step_args {
 	/* counters of experts, borrowed for the step's life; or NULL */
 	struct expert_load *experts;
 	struct trace *trace; /* times of steps (trace.h), borrowed for the step's life; or NULL */
-	const struct draft_source *drafts; /* source of drafts (draft.h), borrowed; or NULL */
+	const struct draft_source *drafts; /* for tests: drafts (draft.h), borrowed; NULL: the lookup's */
+	struct draft_report *draft_report; /* borrowed for the step's life; or NULL */
 	const struct guide_work
 		*guide; /* how masks of structured outputs are made (guide.h); NULL: within the step */
 };

@@ -497,6 +497,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 		s->guide_work = *a->guide;
 	s->least_us = a->least_us;
 	s->open.source = a->drafts;
+	s->open.report = a->draft_report;
 	s->moves = a->moves;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	const char *path = a->path ? a->path : s->load.model;

@@ -56,6 +56,7 @@ struct engine_config {
 	uint32_t mixture_rows;  /* with step_auto: as sched_config.mixture_rows */
 	bool prefill_separate;  /* prompts and decodes run in separate steps */
 	bool no_prefix_cache;
+	uint32_t drafts;   /* most drafted tokens of a sequence in a step; 0: no speculation */
 	char preempt[16];  /* "auto", "swap", "recompute" */
 	uint64_t kv_bytes; /* 0: the worker chooses */
 	uint64_t swap_bytes;

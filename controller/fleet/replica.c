@@ -35,6 +35,8 @@ struct sched *replica_sched_new(const struct engine_config *cfg)
 		.no_cache = cfg->no_prefix_cache,
 		.preempt = preempt_mode(cfg->preempt),
 		.seed = cfg->seed,
+		/* The ranks of a group would need the same drafts, and --fast has no bits to keep. */
+		.drafts = cfg->tp > 1 || cfg->fast ? 0 : cfg->drafts,
 	});
 }
 

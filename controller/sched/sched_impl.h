@@ -27,10 +27,10 @@
  *   result 7 applied     11         1          11         10        8
  *   plan 9 made          11         2          12         11        9
  *
- * An open run (plan.h) returns 1 to r tokens.  n_pending and n_computed count one token for it, the least, and
- * n_slack the other r - 1, until its result brings the actual number.  So a sequence that decodes satisfies
- * seq_decodes() whatever its runs return.  Only the code that reserves blocks and rows, and the code that
- * applies a result, read n_slack.  Open runs of 4 rows, with 10 tokens:
+ * An open run (plan.h) returns 1 to r tokens.  n_pending and n_computed count one token for it, the least,
+ * and n_slack the other r - 1, until its result brings the actual number.  So a sequence that decodes
+ * satisfies seq_decodes() whatever its runs return.  Only the code that reserves blocks and rows, and the
+ * code that applies a result, read n_slack.  Open runs of 4 rows, with 10 tokens:
  *
  *                     n_tokens  n_pending  n_slack  n_computed   positions that its plans may write
  *   plan 7 made          10         1         3         10         9 .. 12
@@ -313,7 +313,7 @@ void sched_swap_block(struct sched *s, struct planning *p, enum contents_store f
  * tokens. */
 bool sched_copying_pays(const struct sched *s, uint32_t n_copies, double tokens);
 
-/* Make room for the positions of q up to `end`, preempting sequences after q if necessary.  False: not now. */
+/* Make room for positions of q up to `end`; preempts sequences after q if necessary.  False: not now. */
 bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t end);
 /* If the next waiting sequence cannot be admitted, preempt the youngest group of the lowest priority, or a
  * group of a user of its priority that is far ahead.  Called before anything else is planned. */

@@ -1,4 +1,5 @@
-/* test_sched_draft.c - open runs (plan.h): which sequences have them, their rows, and results that do not fit. */
+/* test_sched_draft.c - open runs (plan.h): which sequences have them, their rows, and results that do not
+ * fit. */
 #include "base/alloc.h"
 #include "controller/sched/sched.h"
 #include "proto/plan.h"

@@ -1,6 +1,6 @@
-/* test_open_runs.c - open runs of the worker (open_runs.h): sequences with many kinds of parameters run once one
- * token at a time, and then with drafts of which some are right, in runs of random length, with and without a
- * second plan in flight.  Tokens, log-probabilities and ranks have the same bits. */
+/* test_open_runs.c - open runs of the worker (open_runs.h): sequences with many kinds of parameters run once
+ * one token at a time, and then with drafts of which some are right, in runs of random length, with and
+ * without a second plan in flight.  Tokens, log-probabilities and ranks have the same bits. */
 #include "base/alloc.h"
 #include "tests/driver.h"
 
