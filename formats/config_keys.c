@@ -384,6 +384,7 @@ static const char *const harmless_keys[] = {
 	"pooling", /* of a classifier, which is refused */
 	"enable_moe_fp32_combine",
 	"attention_types",      /* attention_layers says the same */
+	"multi_query",          /* Falcon's new decoder has num_kv_heads */
 	"word_embed_proj_dim"}; /* another size brings tensors that are refused */
 
 bool config_key_is_harmless(const char *key)

@@ -179,6 +179,9 @@ Test(config, keys_that_are_not_read_are_listed_with_their_values)
 	cr_expect_str_eq(c.unread, "sliding_window=4 n_group=2 norm_topk_prob=true rope_scaling.alpha=3.0");
 	accepted("{\"use_cache\": true}");
 	cr_expect_str_eq(c.unread, "");
+	accepted("{\"architectures\": [\"FalconForCausalLM\"], \"new_decoder_architecture\": true, "
+		 "\"multi_query\": true, \"num_kv_heads\": 4, \"num_ln_in_parallel_attn\": 2}");
+	cr_expect_str_eq(c.unread, "");
 }
 
 Test(config, unsupported_options_are_named)
