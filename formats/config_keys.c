@@ -458,9 +458,29 @@ static void list_unread(const struct reader *r, struct model_config *c)
 		}
 }
 
+/* Add the keys of a JSON object that the root lacks.  of: take its member of this name; NULL: all of it. */
+static void add_missing(const struct reader *r, const char *json, const char *of)
+{
+	json_t *all = json ? json_loads(json, 0, NULL) : NULL;
+	json_t *defaults = of ? json_object_get(all, of) : all;
+	if (defaults)
+		json_object_update_missing(r->root, defaults);
+	json_decref(all);
+}
+
+/* Return the type of the text part. */
+static const char *text_type(const struct reader *r)
+{
+	const json_t *text = json_get(r->root, "text_config");
+	const char *type = json_string_value(json_get(text ? text : r->root, "model_type"));
+	return type ? type : "";
+}
+
 /* Complete the root so that it has every key under the names that this file reads. */
 static int complete(struct reader *r, struct model_config *c)
 {
+	char type[64];
+	snprintf(type, sizeof type, "%s", text_type(r));
 	int rc = take_text(r);
 	if (rc)
 		return rc;
@@ -471,10 +491,8 @@ static int complete(struct reader *r, struct model_config *c)
 	 * other. */
 	if (json_get(r->root, "rope_parameters") && !json_get(r->root, "rope_scaling"))
 		json_object_set_new(r->root, "rope_scaling", json_null());
-	json_t *defaults = r->family->defaults ? json_loads(r->family->defaults, 0, NULL) : NULL;
-	if (defaults)
-		json_object_update_missing(r->root, defaults);
-	json_decref(defaults);
+	add_missing(r, r->family->also_defaults, type);
+	add_missing(r, r->family->defaults, NULL);
 	return rename_keys(r, true);
 }
 

@@ -181,10 +181,11 @@ struct family {
 	const char *as;                 /* the files may have the names of this architecture's; or NULL */
 	const char *models;             /* names of its models, for docs/MODELS.md */
 	const struct family_gguf *gguf; /* NULL: its GGUF files are not read */
-	const char *file;     /* other kind of file whose models are of the family: "ak48"; or NULL */
-	const char *defaults; /* JSON: values for keys that config.json may omit; or NULL */
-	const char *require;  /* JSON: keys that must have this value, if config.json has them; or NULL */
-	const char *when;     /* JSON: the row is for a config.json with these values; or NULL.  Such rows
+	const char *file;          /* other kind of file whose models are of the family: "ak48"; or NULL */
+	const char *defaults;      /* JSON: values for keys that config.json may omit; or NULL */
+	const char *also_defaults; /* JSON: {type: defaults} for types of `also` that have others */
+	const char *require; /* JSON: keys that must have this value, if config.json has them; or NULL */
+	const char *when;    /* JSON: the row is for a config.json with these values; or NULL.  Such rows
 					  * precede the family's row for all others. */
 	struct family_key keys[12];
 	struct family_name names[16];

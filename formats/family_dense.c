@@ -128,6 +128,9 @@ const struct family family_dense[] = {
 		  "qwen2_5_vl_text"},
 	 .models = "Qwen2, Qwen2.5",
 	 .gguf = &gguf_qwen2,
+	 .also_defaults = "{\"qwen2_vl_text\": {\"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-5, "
+			  "\"rope_theta\": 1e6}, \"qwen2_5_vl_text\": {\"num_key_value_heads\": 8, "
+			  "\"rms_norm_eps\": 1e-5, \"rope_theta\": 1e6}}",
 	 .defaults = "{\"sliding_window\": 4096, \"max_window_layers\": 28}",
 	 .norms = PRE_NORMS,
 	 .qkv_bias = BIAS_ALWAYS,
@@ -139,6 +142,7 @@ const struct family family_dense[] = {
 	 .gguf = &gguf_qwen3,
 	 .file = "ak48",
 	 .defaults = "{\"head_dim\": 128, \"sliding_window\": 4096, \"max_window_layers\": 28}",
+	 .also_defaults = "{\"qwen3_vl_text\": {\"rope_theta\": 5e5}}",
 	 .norms = PRE_NORMS,
 	 .qk_norm = QK_NORM_HEADS,
 	 .qkv_bias = BIAS_BY_KEY,
@@ -284,7 +288,10 @@ const struct family family_dense[] = {
 	 .type = "ministral3",
 	 .models = "Ministral 3, Mistral Medium 3",
 	 .defaults = "{\"num_key_value_heads\": 8, \"head_dim\": 128, \"max_position_embeddings\": 262144, "
-		     "\"rms_norm_eps\": 1e-5}",
+		     "\"rms_norm_eps\": 1e-5, \"rope_parameters\": {\"type\": \"yarn\", \"rope_theta\": 1e6, "
+		     "\"factor\": 16.0, \"original_max_position_embeddings\": 16384, \"beta_fast\": 32.0, "
+		     "\"beta_slow\": 1.0, \"mscale\": 1.0, \"mscale_all_dim\": 1.0, "
+		     "\"llama_4_scaling_beta\": 0.1}}",
 	 .norms = PRE_NORMS,
 	 .window = WINDOW_ALL,
 	 .q_scaled = true},
@@ -292,7 +299,9 @@ const struct family family_dense[] = {
 	 .type = "cwm",
 	 .models = "CWM",
 	 .defaults = "{\"num_key_value_heads\": 8, \"head_dim\": 128, \"rms_norm_eps\": 1e-5, "
-		     "\"rope_theta\": 1e6, \"sliding_window\": 8192}",
+		     "\"rope_theta\": 1e6, \"sliding_window\": 8192, \"rope_parameters\": {\"rope_type\": "
+		     "\"llama3\", \"rope_theta\": 1e6, \"factor\": 16.0, \"low_freq_factor\": 1.0, "
+		     "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}}",
 	 .norms = PRE_NORMS,
 	 .mlp_bias = BIAS_BY_KEY,
 	 .window = WINDOW_TYPES,
@@ -494,7 +503,9 @@ const struct family family_dense[] = {
 	 .type = "apertus",
 	 .models = "Apertus",
 	 .defaults = "{\"rms_norm_eps\": 1e-5, \"hidden_act\": \"xielu\", \"rope_theta\": 12e6, "
-		     "\"max_position_embeddings\": 65536}",
+		     "\"max_position_embeddings\": 65536, \"rope_parameters\": {\"rope_type\": \"llama3\", "
+		     "\"rope_theta\": 12e6, \"factor\": 8.0, \"original_max_position_embeddings\": 8192, "
+		     "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0}}",
 	 .norms = {[NORM_ATTN] = "attention_layernorm", [NORM_FFN] = "feedforward_layernorm"},
 	 .qk_norm = QK_NORM_HEADS,
 	 .qkv_bias = BIAS_BY_KEY,

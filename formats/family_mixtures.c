@@ -267,7 +267,8 @@ const struct family family_mixtures[] = {
 	 .type = "qwen3_vl_moe",
 	 .also = {"qwen3_vl_moe_text"},
 	 .models = "Qwen3-VL-MoE",
-	 .defaults = "{\"num_key_value_heads\": 4, \"num_experts\": 60, \"num_experts_per_tok\": 4, "
+	 .defaults = "{\"num_key_value_heads\": 16, \"rope_theta\": 5e5, \"num_experts\": 60, "
+		     "\"num_experts_per_tok\": 4, "
 		     "\"moe_intermediate_size\": 1408, \"decoder_sparse_step\": 1}",
 	 .require = "{\"sliding_window\": null}",
 	 .norms = PRE_NORMS,
@@ -362,6 +363,8 @@ const struct family family_mixtures[] = {
 		     "\"vocab_size\": 201088, \"max_position_embeddings\": 131072, "
 		     "\"rms_norm_eps\": 1e-5, \"attention_bias\": true, \"rope_theta\": 150000.0, "
 		     "\"sliding_window\": 128, \"sliding_window_pattern\": 2, "
+		     "\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 32.0, \"beta_fast\": 32.0, "
+		     "\"beta_slow\": 1.0, \"truncate\": false, \"original_max_position_embeddings\": 4096}, "
 		     "\"num_local_experts\": 128, \"num_experts_per_tok\": 4, \"swiglu_limit\": 7.0, "
 		     "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 32.0, "
 		     "\"beta_fast\": 32.0, \"beta_slow\": 1.0, \"truncate\": false, "
@@ -535,7 +538,8 @@ const struct family family_mixtures[] = {
 	 .models = "Flint",
 	 .names = {{PART_SINKS, "self_attn.softmax_offset"}},
 	 .defaults = "{\"norm_topk_prob\": true, \"moe_intermediate_size\": 512, \"num_experts\": 256, "
-		     "\"num_experts_per_tok\": 6, \"shared_expert_intermediate_size\": 1024}",
+		     "\"num_experts_per_tok\": 6, \"shared_expert_intermediate_size\": 1024, "
+		     "\"num_key_value_heads\": 4, \"head_dim\": 128, \"mlp_only_layers\": [0, 1]}",
 	 .norms = PRE_NORMS,
 	 .qk_norm = QK_NORM_HEADS,
 	 .qkv_bias = BIAS_BY_KEY,

@@ -206,6 +206,63 @@ Test(family, all_keys_of_transformers_defaults_are_known)
 	each_default(all_known);
 }
 
+/* Return whether a key says which model it is or which tokens end a text, or whether the shapes of the
+ * tensors must agree with it. */
+static bool is_of_the_file(const char *key)
+{
+	static const char *const keys[] = {"architectures",      "model_type",        "bos_token_id",
+					   "eos_token_id",       "intermediate_size", "dff",
+					   "num_key_value_heads"};
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+		if (strcmp(key, keys[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Return whether the value is the same one, written otherwise: 1 / sqrt(head_dim), layers that are not read,
+ * a tie that the top of a model with other parts decides. */
+static bool is_the_same(const char *type, const char *key)
+{
+	static const char *const same[][2] = {{"hyperclovax", "attention_multiplier"},
+					      {"glm4_moe", "num_nextn_predict_layers"},
+					      {"qwen3_vl_moe_text", "tie_word_embeddings"}};
+	for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+		if (strcmp(type, same[i][0]) == 0 && strcmp(key, same[i][1]) == 0)
+			return true;
+	return false;
+}
+
+static void missing_keys_have_defaults(const char *path, const char *type, json_t *config)
+{
+	struct model_config whole, c;
+	struct why why = {""};
+	const char *key;
+	json_t *v;
+	if (load_with(path, config, NULL, NULL, &whole, &why))
+		return;
+	json_object_foreach(config, key, v)
+	{
+		json_t *without = json_copy(config);
+		json_object_del(without, key);
+		if (!is_of_the_file(key) && !is_the_same(type, key) &&
+		    load_with(path, without, NULL, NULL, &c, &why) == 0) {
+			char *is = json_dumps(v, JSON_ENCODE_ANY);
+			cr_expect(memcmp(&c, &whole, sizeof c) == 0, "%s: %s has another default than %s",
+				  type, key, is);
+			free(is);
+			model_config_fini(&c);
+		}
+		json_decref(without);
+	}
+	model_config_fini(&whole);
+}
+
+/* A config.json that omits a key is the model that it is for transformers, or is refused. */
+Test(family, a_key_that_is_missing_has_transformers_default)
+{
+	each_default(missing_keys_have_defaults);
+}
+
 static json_t *another(const json_t *v)
 {
 	return json_is_boolean(v)   ? json_boolean(!json_is_true(v))
