@@ -45,6 +45,8 @@ int layers_load_gguf(struct layer_copies *l, const struct kern_ops *ops, struct 
 			layers_fill_floats(w + b * (size_t)blocks[i].bytes + blocks[i].at[j], KERN_F16, 1);
 		if (type == GGUF_TYPE_MXFP4) /* the scale, a power of two */
 			w[b * (size_t)blocks[i].bytes] = 120;
+		if (type == GGUF_TYPE_IQ1_M) /* the highest nibble of the scale, which must be finite */
+			w[b * (size_t)blocks[i].bytes + 55] &= 0x2f;
 	}
 	bool known = gguf_codes((enum gguf_type)type, z->n / z->parts, z->k, w, &codes);
 	assert(known);

@@ -34,9 +34,11 @@ static void pack_super(const struct codes *c, const struct pack_rows *r, int s, 
 static void pack_floats(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int g,
 			int row0, int rows, unsigned char *head)
 {
+	const size_t groups = (size_t)codes_groups(c), supers = (size_t)codes_supers(c);
+	const size_t super = (size_t)(g * c->group / c->super);
 	for (int n = 0; n < rows; n++) {
-		const size_t row = (size_t)(row0 + n), at = row * (size_t)codes_groups(c) + (size_t)g;
-		const size_t s = row * (size_t)codes_supers(c) + (size_t)(g * c->group / c->super);
+		const size_t row = (size_t)(row0 + n), at = row * groups + (size_t)g,
+			     s = row * supers + super;
 		const float scale = r->d[s] * (float)r->scale[at];
 		memcpy(head + n * 4, &scale, 4);
 		if (!p->minimums)

@@ -2,9 +2,10 @@
  * or it is absent and there is a reason.  Bytes that begin with a brace are a directory: config.json up to a
  * zero byte, then model.safetensors.  It is converted to another directory, a GGUF file and an ak48 file, and
  * each of these back to a directory, with the same tensors.  Other bytes are a GGUF or ak48 file, which is
- * converted to a directory, and the directory to a GGUF file.
+ * converted to a directory, and the directory to a GGUF file; a GGUF file is also copied to another one.
  *
  *   make fuzz FUZZ=fuzz_convert; seeds: tests/fuzz/files/make_seeds.py */
+#include "base/file.h"
 #include "formats/ak48.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
@@ -131,6 +132,28 @@ static void from_directory(const uint8_t *data, size_t n)
 	}
 }
 
+/* Assert that the copy of a GGUF file has its tensors, and that it is copied to the same bytes. */
+static void check_copy(const char *a, const char *b, const char *again)
+{
+	struct gguf *x, *y;
+	char *p, *q;
+	size_t n, m;
+	assert(gguf_open(a, &x, &why) == 0 && gguf_open(b, &y, &why) == 0);
+	assert(gguf_count(x) == gguf_count(y));
+	for (int i = 0; i < gguf_count(x); i++) {
+		const struct gguf_tensor *s = gguf_at(x, i), *t = gguf_at(y, i);
+		assert(strcmp(s->name, t->name) == 0 && s->type == t->type && s->bytes == t->bytes);
+		assert(!s->bytes || memcmp(s->data, t->data, s->bytes) == 0);
+	}
+	gguf_close(x);
+	gguf_close(y);
+	assert(to(WRITER_GGUF, b, again));
+	assert(file_read(b, 1 << 24, &p, &n, &why) == 0 && file_read(again, 1 << 24, &q, &m, &why) == 0);
+	assert(n == m && memcmp(p, q, n) == 0);
+	free(p);
+	free(q);
+}
+
 static void from_file(const uint8_t *data, size_t n)
 {
 	char src[FOLDER_PATH], dst[FOLDER_PATH], back[FOLDER_PATH];
@@ -138,6 +161,10 @@ static void from_file(const uint8_t *data, size_t n)
 	if (!gguf_is(src) && !ak48_is(src))
 		return;
 	const bool loads = read_model(src);
+	if (gguf_is(src) && to(WRITER_GGUF, src, folder_name(dst, "copy.gguf"))) {
+		assert(read_model(dst));
+		check_copy(src, dst, folder_name(back, "again.gguf"));
+	}
 	if (!to(WRITER_SAFETENSORS, src, folder_name(dst, "dir")))
 		return;
 	assert(!loads || read_model(dst));

@@ -1,5 +1,5 @@
-/* fuzz_imatrix.c - arbitrary bytes as an importance matrix: refused with a reason, or the matrix can be written
- * and read back.
+/* fuzz_imatrix.c - arbitrary bytes as an importance matrix: refused with a reason, or the matrix can be
+ * written and read back.
  *
  *   make fuzz FUZZ=fuzz_imatrix; seeds: tests/fuzz/files/make_seeds.py */
 #include "quant/round/imatrix.h"
