@@ -32,6 +32,7 @@ struct codes {
 	bool minimums;           /* offsets are minimums, not zeros */
 	int zero;                /* zero point of all groups, if none are stored; -1: offset[] has them */
 	enum codes_float d_type; /* d and dmin are exact in this type */
+	const char *type;        /* static: name of the stored type, for people; NULL: the bits say enough */
 	const float *table;      /* [16] or [256], for codes of 4 or 8 bits; or NULL */
 	const int32_t *perm;     /* [k] column i of the codes is the layer's input perm[i]; or NULL */
 	void (*read)(const struct codes *c, int n0, int n1, const struct code_rows *out);

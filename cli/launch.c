@@ -121,7 +121,8 @@ static int check_quantization(const struct opts *o, const char *model, struct wh
 					      {"inc", "auto-round"},
 					      {"fbgemm_fp8", "fp8"},
 					      {"gpt_oss_mxfp4", "mxfp4"},
-					      {"compressed_tensors", "compressed-tensors"}};
+					      {"compressed_tensors", "compressed-tensors"},
+					      {"modelopt_fp4", "modelopt"}};
 	const char *given = opts_text(o, "quantization"), *want = given, *is = "gguf";
 	struct model_config c;
 	for (size_t i = 0; given && i < sizeof same / sizeof *same; i++)

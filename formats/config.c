@@ -865,5 +865,6 @@ void model_config_fini(struct model_config *c)
 {
 	free(c->long_short);
 	free(c->long_long);
+	quant_fini(&c->quant);
 	memset(c, 0, sizeof *c);
 }

@@ -5,8 +5,9 @@
  * quantization has a plain weight.  config.json names one scheme for all modules, or several by rules.  A
  * module gets the first scheme that fits the shapes of its tensors.  If none fits, the module is refused
  * with the shape that the first scheme needs.  So the bits and group size of rules by name (GPTQModel's
- * "dynamic", AutoRound's "extra_config", config groups) are derived from the tensors, and a rule cannot
- * contradict them.
+ * "dynamic", AutoRound's "extra_config") are derived from the tensors.  Config groups of compressed-tensors
+ * and the layers of ModelOpt may have different layouts: a module that a pattern names (quant_rules.h) gets
+ * only schemes of that group, and is refused if its tensors are others.
  *
  * N outputs, K inputs, G = ceil(K / group) groups.  Words are int32; a stream's codes begin at the lowest
  * bits:
@@ -24,10 +25,20 @@
  *                    weight_scale [N, G], [N, 1] or [1]; weight_shape [2]; weight_g_idx [K]
  *   int-quantized    weight int8 [N, K]; weight_scale and weight_zero_point int8, shaped as above
  *   FP8              weight E4M3 [N, K]; weight_scale [1], [N, 1] or per block, or weight_scale_inv per block
+ *   MXFP8            weight E4M3 [N, K]; weight_scale E8M0 [N, K/32]
+ *   NVFP4            weight_packed or weight E2M1 [N, K/2], two in a byte, the first in the low bits;
+ *                    weight_scale E4M3 [N, K/16]; and a scale of the whole tensor: weight_global_scale, by
+ *                    which the others are divided, or weight_scale_2, by which they are multiplied
+ *   MXFP4            weight_packed or weight as in NVFP4; weight_scale E8M0 [N, K/32]
+ *   NF4, FP4         weight [N K/2] bytes, two codes in each, the first in the high bits; weight.absmax F32,
+ *                    a scale for each block of codes, which may go on in the next row, or U8 with scales of
+ *                    its own (nested_absmax, nested_quant_map); weight.quant_state.*, JSON in bytes
+ *   LLM.int8         weight int8 [N, K]; SCB F32 [N], the largest value of each row
  *
  * Specifications: AutoGPTQ and GPTQModel (QuantLinear), AutoAWQ (WQLinear), compressed-tensors
- * (pack_quantized, naive_quantized), transformers (finegrained_fp8); E4M3: "FP8 Formats for Deep
- * Learning", arXiv:2209.05433. */
+ * (pack_quantized, naive_quantized, fp4_quantized), transformers (finegrained_fp8), NVIDIA ModelOpt
+ * (NVFP4QTensor, MXFP4QTensor), bitsandbytes (QuantState); E4M3: "FP8 Formats for Deep Learning",
+ * arXiv:2209.05433; E2M1 and E8M0: OCP Microscaling Formats 1.0; NF4: "QLoRA", arXiv:2305.14314. */
 #ifndef QUERN_FORMATS_QUANT_H
 #define QUERN_FORMATS_QUANT_H
 
@@ -41,6 +52,7 @@
 struct safetensors;
 struct st_tensor;
 struct weights_linear;
+struct quant_rules;
 
 enum quant_layout {
 	QUANT_AWQ,
@@ -50,36 +62,52 @@ enum quant_layout {
 	QUANT_PACKED,
 	QUANT_INT8,
 	QUANT_FP8,
+	QUANT_MXFP8,
+	QUANT_NVFP4,
+	QUANT_MXFP4,
+	QUANT_NF4,
+	QUANT_FP4,
+	QUANT_LLM_INT8,
 };
 
 struct quant_scheme {
+	enum quant_layout layout;
 	int bits;
 	int group;   /* inputs that share a scale; -1: whole rows */
 	int block_n; /* FP8: outputs that share a scale; 1; or 0 for a scale per tensor */
+	int rule;    /* modules that it is for, as quant_rules.h numbers them; 0: any */
 };
 
 enum { QUANT_SCHEMES_MAX = 32 };
 
 struct quant {
-	char name[48]; /* "GPTQ"; "" if nothing is quantized; for messages */
-	enum quant_layout layout;
+	char name[48];        /* "GPTQ"; "" if nothing is quantized; for messages */
+	bool mixed;           /* the schemes have several layouts */
 	bool zeros_less_one;  /* GPTQ format "gptq" */
 	bool own_kv_cache;    /* kv_cache_scheme is present; it is ignored */
 	bool own_activations; /* the checkpoint quantizes activations too; quern's compute mode decides
 			       * instead */
-	const char *method;   /* static: "awq", "gptq", "auto-round", "compressed-tensors", "fp8", "mxfp4";
-			       * NULL if nothing is quantized */
+	char activations[32]; /* their type, "4-bit float", if it is named */
+	const char *method;   /* static: "awq", "gptq", "auto-round", "compressed-tensors", "fp8", "mxfp4",
+			       * "modelopt", "bitsandbytes"; NULL if nothing is quantized */
+	struct quant_rules *rules; /* owned; NULL: none */
 	int n_schemes;
 	struct quant_scheme schemes[QUANT_SCHEMES_MAX];
 };
+
+void quant_fini(struct quant *q);
+
+/* Name of a layout, for messages: "NVFP4". */
+const char *quant_layout_name(enum quant_layout layout);
 
 /* Describe MXFP4 (OCP Microscaling Formats 1.0) as gpt-oss's checkpoints store it; the codes read it in
  * place.  Each output's row has k / 32 blocks of 16 bytes and k / 32 exponents; a byte has two values, the
  * first in the low bits.  n: rows, `step` rows apart in the tensor; k: a multiple of 32. */
 void quant_mxfp4(struct codes *out, int n, int k, const void *blocks, const void *exponents, int step);
 
-/* Read quantization_config from config.json's root, else from quantize_config.json or quant_config.json in
- * dir, which AutoGPTQ and AutoAWQ wrote.  dir may be NULL.  -EINVAL, -ENOTSUP: the reason names the key. */
+/* Read quantization_config from config.json's root, else from quantize_config.json, quant_config.json or
+ * hf_quant_config.json in dir, which AutoGPTQ, AutoAWQ and ModelOpt write.  dir may be NULL.  *out: to be
+ * freed by quant_fini(), also after an error.  -EINVAL, -ENOTSUP: the reason names the key. */
 int quant_config_read(const json_t *root, const char *dir, struct quant *out, struct why *why);
 
 /* Return whether the module has quantized tensors, whatever config.json has. */
@@ -101,17 +129,39 @@ struct quant_found {
 int quant_find(const struct safetensors *files, const struct quant *q, struct weights_linear *l,
 	       struct quant_found *found, struct why *why);
 
+/* Stored types of scales: those of enum codes_float, and bytes.  E8M0 is read as half its value, as
+ * codes_e8m0_half() gives it. */
+enum quant_scale {
+	QUANT_SCALE_F32 = CODES_F32,
+	QUANT_SCALE_F16 = CODES_F16,
+	QUANT_SCALE_BF16 = CODES_BF16,
+	QUANT_SCALE_E4M3,
+	QUANT_SCALE_E8M0,
+};
+
+/* Scales of bitsandbytes' blocks, which are counted over the whole tensor:
+ * absmax[b] = F32, or map[U8[b]] * nested[b / nested_block] + offset. */
+struct quant_absmax {
+	int block, nested_block;           /* codes; scales */
+	const unsigned char *nested, *map; /* F32, unaligned; NULL: scales are F32 */
+	float offset;
+};
+
 /* A layer as stored; from[0] of its codes points to it. */
 struct quant_stored {
 	enum quant_layout layout;
 	int n, k, bits, group;
 	bool less_one;
 	const unsigned char *q, *zeros, *scales; /* unaligned; zeros NULL: none */
-	enum codes_float scale_type;
+	enum quant_scale scale_type;
 	size_t scale_n, scale_g; /* distance in values between the scales of two outputs, and of two groups */
 	int block_n;             /* outputs that share a scale, at least 1 */
-	size_t zero_words;       /* words in a row of packed zeros */
-	int32_t order[];         /* [k] used as codes.perm if the layer has a permutation */
+	float whole;             /* scale of the whole tensor; 1: none */
+	bool divides;            /* scales are divided by `whole`, not multiplied */
+	float unit;              /* factor of all scales, exact: 0.5 if the table has twice the values */
+	struct quant_absmax absmax;
+	size_t zero_words; /* words in a row of packed zeros */
+	int32_t order[];   /* [k] used as codes.perm if the layer has a permutation */
 };
 
 void quant_read(const struct codes *c, int n0, int n1, const struct code_rows *out);

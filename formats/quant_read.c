@@ -82,10 +82,25 @@ static uint8_t fast_at(const struct quant_stored *s, int n, int i)
 	return (uint8_t)(s->q[2 * at + (size_t)(j % 4 / 2)] >> (4 * (j % 2)) & 15);
 }
 
+/* Read k codes of 4 bits from code `at` of a tensor on.  high: the first of a byte is in its high bits. */
+static void nibbles_of(const unsigned char *p, size_t at, int k, bool high, uint8_t *out)
+{
+	for (size_t i = at; i < at + (size_t)k; i++)
+		*out++ = p[i / 2] >> ((i % 2 == 1) == high ? 0 : 4) & 15;
+}
+
 static void codes_of(const struct quant_stored *s, int n, uint8_t *out)
 {
 	const size_t row = (size_t)n * (size_t)s->k;
 	switch (s->layout) {
+	case QUANT_NVFP4:
+	case QUANT_MXFP4:
+		nibbles_of(s->q, row, s->k, false, out);
+		return;
+	case QUANT_NF4:
+	case QUANT_FP4:
+		nibbles_of(s->q, row, s->k, true, out);
+		return;
 	case QUANT_GPTQ:
 		stream_read(s->q + (size_t)n * 4, (size_t)s->n * 4, s->bits, s->k, out);
 		return;
@@ -103,10 +118,12 @@ static void codes_of(const struct quant_stored *s, int n, uint8_t *out)
 			out[i] = fast_at(s, n, i);
 		return;
 	case QUANT_INT8:
+	case QUANT_LLM_INT8:
 		for (int i = 0; i < s->k; i++)
 			out[i] = s->q[row + (size_t)i] ^ 0x80;
 		return;
 	case QUANT_FP8:
+	case QUANT_MXFP8:
 		memcpy(out, s->q + row, (size_t)s->k);
 		return;
 	}
@@ -124,10 +141,30 @@ static float f32_of(const unsigned char *p, enum codes_float type, size_t i)
 	return f;
 }
 
+static float absmax_at(const struct quant_stored *s, size_t block)
+{
+	const struct quant_absmax *a = &s->absmax;
+	if (!a->map)
+		return f32_of(s->scales, CODES_F32, block);
+	return f32_of(a->map, CODES_F32, s->scales[block]) *
+		       f32_of(a->nested, CODES_F32, block / (size_t)a->nested_block) +
+	       a->offset;
+}
+
 float quant_scale_at(const struct quant_stored *s, int n, int g)
 {
-	return f32_of(s->scales, s->scale_type,
-		      (size_t)(n / s->block_n) * s->scale_n + (size_t)g * s->scale_g);
+	if (s->absmax.block)
+		return absmax_at(s, ((size_t)n * (size_t)s->k + (size_t)g * (size_t)s->group) /
+					    (size_t)s->absmax.block);
+	const size_t at = (size_t)(n / s->block_n) * s->scale_n + (size_t)g * s->scale_g;
+	float v;
+	if (s->scale_type == QUANT_SCALE_E4M3)
+		v = quant_e4m3[s->scales[at]];
+	else if (s->scale_type == QUANT_SCALE_E8M0)
+		v = codes_e8m0_half(s->scales[at]);
+	else
+		v = f32_of(s->scales, (enum codes_float)s->scale_type, at);
+	return (s->divides ? v / s->whole : v * s->whole) * s->unit;
 }
 
 static int zero_of(const struct quant_stored *s, int n, int g)
@@ -146,8 +183,7 @@ static int zero_of(const struct quant_stored *s, int n, int g)
 		return awq_at(s, s->zeros, g, n);
 	case QUANT_INT8:
 		return s->zeros[(size_t)(n / s->block_n) * s->scale_n + (size_t)g * s->scale_g] ^ 0x80;
-	case QUANT_AWQ_GEMV_FAST:
-	case QUANT_FP8:
+	default:
 		break;
 	}
 	return 0;

@@ -90,7 +90,8 @@ static bool counts(const struct weights_tensor *t)
 					       ".qzeros",   ".g_idx",      ".weight_shape", "_zero_point"};
 	if (!t->bytes || strncmp(t->name, "rope_", strlen("rope_")) == 0)
 		return false;
-	if (ends_with(t->name, ".act.scales")) /* they divide the activations */
+	/* AutoAWQ's divide the activations, ModelOpt's multiply them. */
+	if (ends_with(t->name, ".act.scales") || ends_with(t->name, ".pre_quant_scale"))
 		return true;
 	for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
 		if (ends_with(t->name, harmless[i]))
@@ -135,9 +136,9 @@ void weights_log_unused(const struct model_config *c)
 		log_info("weights", "keys of the configuration are not read keys=\"%s\"", c->unread);
 	if (q->own_activations)
 		log_info("weights",
-			 "the checkpoint's activation type is not used method=%s reason=\"activations have "
-			 "the type of --compute\"",
-			 q->name);
+			 "the checkpoint's activation type is not used method=%s type=\"%s\" "
+			 "reason=\"activations have the type of --compute\"",
+			 q->name, q->activations);
 	if (q->own_kv_cache)
 		log_info("weights",
 			 "kv_cache_scheme is not used method=%s reason=\"the cache has the type of "

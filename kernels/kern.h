@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 enum { KERN_PICK_MAX = 4096 }; /* most pairs in one pick() */
-enum { KERN_ABI = 25 };        /* version of this header; a shared object of another version is refused */
+enum { KERN_ABI = 26 };        /* version of this header; a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 

@@ -7,17 +7,24 @@ Of each quantized tiny model of tests/tools/make_model.py: the CRC-32 of every l
     GPTQ, AutoRound  auto_gptq's QuantLinear (0.7.1), given an identity matrix
     AWQ              AutoAWQ's packing_utils, and its WQLinear_GEMV and WQLinear_GEMVFast; their packing must give the
                      file's tensors back (0.2.9)
-    compressed       compressed-tensors' compressors (0.20)
+    compressed       compressed-tensors' compressors (0.20); NVFP4 and MXFP4 by its unpack_fp4_from_uint8() and
+                     dequantize(), since the compressors round to bfloat16; + 0.0, since quern's zeros are positive
     fp8              transformers' Fp8Dequantize (5.23)
+    modelopt         ModelOpt's NVFP4QTensor.dequantize() (0.47); FP8: weight * weight_scale, as its FP8QTensor
+    bitsandbytes     its dequantization of 4 bits for any device (0.50); INT8: int8_vectorwise_dequant(), which rounds twice: within an
+                     ulp of weight * (SCB / 127), which is what is kept
 
 with scales in float32, so that nothing is rounded to them; and logits and greedy tokens, as make_model_golden.py has
 them, of transformers in float32 with those weights; "f16": how far transformers in float16 is off from them.
 
     python tests/golden/make_quant_golden.py AUTO_GPTQ AUTO_AWQ [NAME ...]     # the unpacked packages' folders
 
-And tests/golden/quant_forms.json: the same of every form in three families, in short, with `--forms` in place of NAME.
+With names, only these are made again.  A folder may be "-" if no model needs its package.
+
+And tests/golden/quant_forms.json: the same of every form in three families, in short, with `--forms` before the names.
 
 Needs torch, transformers and compressed-tensors; the tests need only its output."""
+import functools
 import importlib.util
 import json
 import os
@@ -30,13 +37,16 @@ import numpy as np
 import torch
 import transformers
 from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.mx_utils import decompress_mx_scale
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.lifecycle.forward import dequantize as dequantize_ct
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
 import make_model_golden as golden
 
 make_model = golden.make_model
-KINDS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I32": torch.int32, "I16": torch.int16,
+KINDS = {"U8": torch.uint8, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I32": torch.int32, "I16": torch.int16,
          "I8": torch.int8, "I64": torch.int64, "F8_E4M3": torch.float8_e4m3fn}
 
 
@@ -47,6 +57,23 @@ def load_file(folder, path, name):
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@functools.cache
+def nvfp4_tensor():
+    """ModelOpt's class, of an installed package whose other modules need more packages than are here."""
+    folder = os.path.join(importlib.util.find_spec("modelopt").submodule_search_locations[0], "torch/quantization")
+    unused = dict.fromkeys(("fp4_compatible", "reduce_amax", "reduce_block_amax", "reduce_block_padding", "E2M1_MAX",
+                            "E4M3_MAX", "fp8_max_for_normalization"), 0)
+
+    class Base:
+        def __init__(self, shape, dtype, data):
+            self.metadata, self._quantized_data = dict(shape=shape, dtype=dtype), data
+    for name in ("mo", "mo.backends", "mo.backends.utils", "mo.qtensor", "mo.qtensor.base_qtensor", "mo.utils",
+                 "mo.utils.numeric_utils"):
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(unused, BaseQuantizedTensor=Base, __path__=[])
+    return load_file(folder, "qtensor/nvfp4_tensor.py", "mo.qtensor.nvfp4_tensor").NVFP4QTensor
 
 
 def read_tensors(path):
@@ -68,6 +95,8 @@ def read_tensors(path):
 
 class Oracles:
     def __init__(self, auto_gptq, auto_awq):
+        if auto_gptq == "-":
+            return
         self.gptq_file = load_file(auto_gptq, "auto_gptq/nn_modules/qlinear/qlinear_cuda.py", "qlinear_cuda")
         sys.modules["awq"] = types.ModuleType("awq")
         sys.modules["awq.utils"] = types.ModuleType("awq.utils")
@@ -132,19 +161,58 @@ class Oracles:
         return torch.from_numpy(codes.reshape(n, k)) * scales + zeros
 
     @staticmethod
-    def compressed(t, q, args):
+    def compressed(t, form, args):
         args = dict(args)
+        if form.endswith("fp4-pack-quantized"):
+            n, k = t["weight_packed"].shape
+            mx = form.startswith("mx")
+            scale = decompress_mx_scale(t["weight_scale"]) if mx else t["weight_scale"]
+            return dequantize_ct(unpack_fp4_from_uint8(t["weight_packed"], n, 2 * k, torch.float32), scale.float(),
+                                 args=QuantizationArgs(**args), global_scale=t.get("weight_global_scale"),
+                                 dtype=torch.float32) + 0.0
+        if form == "mxfp8-quantized":
+            scale = decompress_mx_scale(t["weight_scale"]).float().repeat_interleave(32, 1)
+            return t["weight"].float() * scale
         if args.pop("actorder", None) == "group":    # of earlier versions of the package: by hand
             order = torch.argsort(t["weight_g_idx"], stable=True)
             flat = {k: v for k, v in t.items() if k != "weight_g_idx"}
-            state = BaseCompressor.get_value_from_registry(q["format"]).decompress(
+            state = BaseCompressor.get_value_from_registry(form).decompress(
                 flat | {"weight_scale": torch.ones_like(t["weight_scale"], dtype=torch.float32)},
                 QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**args)))
             assert len(order)
             return state["weight"] * t["weight_scale"].float()[:, t["weight_g_idx"].long()]
         state = t | {"weight_scale": t["weight_scale"].float()}
         scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**args))
-        return BaseCompressor.get_value_from_registry(q["format"]).decompress(state, scheme)["weight"]
+        return BaseCompressor.get_value_from_registry(form).decompress(state, scheme)["weight"]
+
+    @staticmethod
+    def modelopt(t, algo):
+        if algo.startswith("FP8"):
+            scale = t["weight_scale"]
+            if scale.ndim == 4:
+                n, k = t["weight"].shape
+                scale = scale[:, 0, :, 0].repeat_interleave(128, 0)[:n].repeat_interleave(128, 1)[:, :k]
+            return t["weight"].float() * scale
+        n, k = t["weight"].shape
+        return nvfp4_tensor()((n, 2 * k), torch.float32, t["weight"]).dequantize(
+            torch.float32, scale=t["weight_scale"], double_scale=t["weight_scale_2"], block_sizes={-1: 16})
+
+    @staticmethod
+    def bnb(t):
+        from bitsandbytes import functional as bnb
+        from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
+        if "SCB" in t:
+            exact = bnb.int8_vectorwise_dequant(t["weight"], t["SCB"])
+            kept = t["weight"].float() * (t["SCB"] * (torch.tensor(1.0) / 127))[:, None]
+            assert bool(((exact - kept).abs() <= exact.abs() * 2.0 ** -22).all())
+            return kept
+        weight = t.pop("weight")
+        state = bnb.QuantState.from_dict({f"weight.{k}": v for k, v in t.items() if k != "bias"}, torch.device("cpu"))
+        absmax = bnb.dequantize_blockwise(state.absmax, state.state2) + state.offset if state.nested else state.absmax
+        # The package's kernel for AVX-512 is wrong if a block goes on in the next row: its plain function.
+        plain = getattr(_dequantize_4bit_compute, "__wrapped__", _dequantize_4bit_compute)
+        code = bnb.get_4bit_type(state.quant_type, device="cpu")
+        return plain(weight.reshape(-1), absmax, code, state.blocksize, state.shape, torch.float32)
 
     @staticmethod
     def fp8(t):
@@ -160,17 +228,23 @@ def dequantize(oracles, tensors, quant):
     state, done = {}, []
     layers = {}
     for name, x in tensors.items():
-        layers.setdefault(name.rpartition(".")[0], {})[name.rpartition(".")[2]] = x
+        base, _, part = name.partition(".weight.") if ".weight." in name else name.rpartition(".")
+        layers.setdefault(base, {})[part] = x
     for base, t in layers.items():
         rule = make_model.rule_of(quant.get("dynamic") or quant.get("extra_config") or {}, base, quant)
-        method, scale = quant["quant_method"], {"qweight", "weight_scale", "weight_scale_inv"} & set(t)
+        method = quant["quant_method"]
+        scale = {"qweight", "weight_scale", "weight_scale_inv", "absmax", "SCB"} & set(t)
         if not scale:
             state |= {f"{base}.{k}": v.float() for k, v in t.items()}
             continue
         if method == "compressed-tensors":
-            args = next(g["weights"] for g in quant["config_groups"].values()
-                        if any(x == "Linear" or make_model.re.match(x.removeprefix("re:"), base) for x in g["targets"]))
-            w = oracles.compressed({k: v for k, v in t.items() if k != "bias"}, quant, args)
+            group = make_model.group_of(quant, base)
+            w = oracles.compressed({k: v for k, v in t.items() if k != "bias"},
+                                   group.get("format") or quant["format"], group["weights"])
+        elif method == "modelopt":
+            w = oracles.modelopt(t, quant["quant_algo"])
+        elif method == "bitsandbytes":
+            w = oracles.bnb(t)
         elif method == "fp8":
             w = oracles.fp8(t)
         elif quant.get("version") == "gemv":
@@ -193,6 +267,7 @@ def model_of(path, state):
     del config.quantization_config
     config.dtype = torch.float32
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    state = golden.fuse_experts(dict(state), model)
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
@@ -211,10 +286,10 @@ def error_in_f16(model, c):
 def main():
     torch.set_num_threads(2)
     oracles = Oracles(*sys.argv[1:3])
-    forms = sys.argv[3:] == ["--forms"]
-    names = [n for n, (c, _) in make_model.TINY.items() if "quantization_config" in c and ("-form-" in n) == forms]
-    if sys.argv[3:] and not forms:
-        names = sys.argv[3:]
+    forms, chosen = "--forms" in sys.argv[3:4], [n for n in sys.argv[3:] if n != "--forms"]
+    all_names = [n for n, (c, _) in make_model.TINY.items()
+                 if c.get("quantization_config", {}).get("quant_method", "mxfp4") != "mxfp4" and ("-form-" in n) == forms]
+    names = chosen or all_names
     golden.NEW = 64
     if forms:
         golden.STRIDE = 23
@@ -235,8 +310,13 @@ def main():
             if forms:
                 c = {k: v for k, v in c.items() if k not in ("margins", "logits_cut", "cut")}
             cases.append(c)
-    if forms or not sys.argv[3:]:
-        with open(os.path.join(golden.HERE, "quant_forms.json" if forms else "quant.json"), "w", encoding="utf-8") as f:
+    path = os.path.join(golden.HERE, "quant_forms.json" if forms else "quant.json")
+    if chosen:      # in their places, the others as they are
+        with open(path, encoding="utf-8") as f:
+            kept = {c["name"]: c for c in json.load(f)} | {c["name"]: c for c in cases}
+        cases = [kept[n] for n in all_names if n in kept]
+    if cases:
+        with open(path, "w", encoding="utf-8") as f:
             f.write("[\n" + ",\n".join(json.dumps(c, separators=(",", ":") if forms else None) for c in cases) +
                     "\n]\n")
 

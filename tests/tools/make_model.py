@@ -141,6 +141,38 @@ def floats(strategy, **more):
     return dict(num_bits=8, type="float", symmetric=True, strategy=strategy, dynamic=False) | more
 
 
+def fp4(group, **more):
+    """Weights in E2M1: NVFP4 in groups of 16, MXFP4 in groups of 32."""
+    return dict(num_bits=4, type="float", symmetric=True, group_size=group, dynamic=False,
+                strategy="tensor_group" if group == 16 else "group") | more
+
+
+def mixed(*schemes):
+    """Config groups of several formats: (targets, format, weights)."""
+    return quantized("compressed-tensors", format="mixed-precision", quantization_status="compressed",
+                     ignore=["lm_head"], config_groups={
+                         f"group_{i}": dict(targets=targets, format=fmt, weights=weights, input_activations=None)
+                         for i, (targets, fmt, weights) in enumerate(schemes)})
+
+
+def modelopt(algo, **more):
+    return quantized("modelopt", **dict(quant_algo=algo, ignore=["lm_head", "model.embed*"], producer=dict(
+        name="modelopt")) | more)
+
+
+def bnb4(kind, nested):
+    return quantized("bitsandbytes", load_in_4bit=True, load_in_8bit=False, bnb_4bit_quant_type=kind,
+                     bnb_4bit_use_double_quant=nested, bnb_4bit_compute_dtype="bfloat16")
+
+
+def bnb8():
+    return quantized("bitsandbytes", load_in_8bit=True, load_in_4bit=False, llm_int8_threshold=6.0)
+
+
+MIXED = mixed((["re:.*self_attn[.].*"], "float-quantized", floats("channel")),
+              (["re:.*down_proj"], "pack-quantized", ints(4, 32)), (["Linear"], "nvfp4-pack-quantized", fp4(16)))
+
+
 def scaled(kind, factor, **more):
     return dict(rope_scaling=dict(rope_type=kind, factor=factor) | more)
 
@@ -195,6 +227,14 @@ TINY = {
         "float-quantized", (["Linear"], floats("tensor")))), "bf16"),
     "llama-fp8-channel": (llama(96, 176, 2, 4, 2, 331, 128, **compressed(
         "float-quantized", (["Linear"], floats("channel")))), "f16"),
+    "qwen3-nvfp4": (qwen3(128, 256, 2, 4, 2, 331, 128, head_dim=32, **compressed(
+        "nvfp4-pack-quantized", (["Linear"], fp4(16)))), "bf16"),
+    "llama-mxfp4": (llama(128, 192, 2, 4, 2, 331, 128, **compressed(
+        "mxfp4-pack-quantized", (["Linear"], fp4(32)))), "bf16"),
+    "llama-mixed": (llama(128, 192, 2, 4, 2, 331, 128, **MIXED), "bf16"),
+    "qwen3-fp8-modelopt": (qwen3(96, 176, 2, 4, 2, 331, 128, head_dim=24, **modelopt("FP8")), "bf16"),
+    "qwen3-nf4": (qwen3(96, 192, 2, 3, 1, 331, 128, head_dim=32, **bnb4("nf4", True)), "bf16"),
+    "llama-bnb8": (llama(120, 152, 2, 3, 3, 331, 128, **bnb8()), "f16"),
     "qwen2": (qwen2(80, 144, 2, 5, 1, 331, 128), "bf16"),
     "qwen2-yarn": (qwen2(64, 96, 2, 4, 2, 331, 64, rope_theta=10000.0, tie_word_embeddings=True,
                          rope_scaling=dict(type="yarn", factor=2.0, original_max_position_embeddings=64,
@@ -227,6 +267,9 @@ TINY |= {
         original_max_position_embeddings=48, rope_scaling=dict(
             type="longrope", short_factor=[1 + i / 16 for i in range(12)],
             long_factor=[1.1 + i * i / 20 for i in range(12)])), "f16"),
+    "phi3-nvfp4": (family("Phi3ForCausalLM", "phi3", 128, 192, 2, 4, 2, 331, 128, **modelopt("NVFP4")), "bf16"),
+    "qwen3-moe-nvfp4": (qwen3_moe(64, 96, 2, 4, 2, 331, 128, head_dim=16, num_experts=6, num_experts_per_tok=2,
+                                  moe_intermediate_size=48, **modelopt("NVFP4")), "bf16"),
     "phi3-awq-g32": (family("Phi3ForCausalLM", "phi3", 128, 192, 2, 4, 2, 336, 128, **awq(32)), "f16"),
     "glm": (family("GlmForCausalLM", "glm", 64, 120, 2, 4, 2, 331, 128, head_dim=32, rms_norm_eps=...), "bf16"),
     "glm4": (family("Glm4ForCausalLM", "glm4", 64, 120, 2, 4, 2, 331, 128, head_dim=32, attention_bias=False),
@@ -286,6 +329,17 @@ FORMS = {
     "fp8-block": (quantized("fp8", activation_scheme="dynamic", fmt="e4m3", weight_block_size=[128, 128]), "bf16"),
     "fp8-tensor": (compressed("float-quantized", (["Linear"], floats("tensor"))), "bf16"),
     "fp8-channel": (compressed("float-quantized", (["Linear"], floats("channel"))), "f16"),
+    "nvfp4": (compressed("nvfp4-pack-quantized", (["Linear"], fp4(16))), "bf16"),
+    "nvfp4-modelopt": (modelopt("NVFP4", group_size=16), "bf16"),
+    "mxfp4": (compressed("mxfp4-pack-quantized", (["Linear"], fp4(32))), "f16"),
+    "mxfp8": (compressed("mxfp8-quantized", (["Linear"], floats("group", group_size=32))), "bf16"),
+    "fp8-modelopt": (modelopt("FP8"), "bf16"),
+    "fp8-blocks-modelopt": (modelopt("FP8_PB_WO"), "bf16"),
+    "mixed": (MIXED, "bf16"),
+    "nf4": (bnb4("nf4", False), "bf16"),
+    "nf4-nested": (bnb4("nf4", True), "bf16"),
+    "fp4-bnb": (bnb4("fp4", False), "f16"),
+    "int8-bnb": (bnb8(), "f16"),
 }
 TINY |= {
     "gpt-oss": (gpt_oss(96, 64, 2, 4, 2, 331, 256, head_dim=32, sliding_window=9, num_local_experts=6,
@@ -387,16 +441,85 @@ def gptq_tensors(q, name, n, k, dtype, std):
     yield name + ".g_idx", "I32", (k,), "shuffled" if q["desc_act"] else "ordered", group, 0
 
 
+def fp4_tensors(name, n, k, std, nv, ours):
+    """Weights in E2M1, 2.93 on average; `ours`: names of the weight and of the scale of the tensor."""
+    yield f"{name}.{ours[0]}", "U8", (n, k // 2), "bytes", 0, 256
+    if not nv:
+        yield name + ".weight_scale", "U8", (n, k // 32), "bytes", *exponents(std)
+        return
+    yield name + ".weight_scale", "F8_E4M3", (n, k // 16), "value", 8, 32
+    whole = std / (32 * 2.93)
+    yield f"{name}.{ours[1]}", "F32", (1,) if ours[1] == "weight_global_scale" else (), "value", 0, \
+        1 / whole if ours[1] == "weight_global_scale" else whole
+
+
+def modelopt_tensors(q, name, n, k, std):
+    algo = q["quant_algo"]
+    if algo.startswith("FP8"):
+        blocks = algo == "FP8_PB_WO"
+        yield name + ".weight", "F8_E4M3", (n, k), "value", 60.0, 0
+        yield name + ".weight_scale", "F32", (-(-n // 128), 1, -(-k // 128), 1) if blocks else (), "value", \
+            0.12 * std / 60, std / 60
+        if blocks:
+            return
+    else:
+        yield from fp4_tensors(name, n, k, std, algo == "NVFP4", ("weight", "weight_scale_2"))
+    yield name + ".input_scale", "F32", (), "value", 0, 0.02
+
+
+# The 16 values of bitsandbytes' 4-bit types.
+NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+       -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
+       0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+FP4 = [s * np.float32(v) / np.float32(12) for s in (1, -1) for v in (0, 0.0625, 8, 12, 4, 6, 2, 3)]
+
+
+def bnb_tensors(q, name, n, k, std):
+    if q["load_in_8bit"]:
+        yield name + ".weight", "I8", (n, k), "words", 0, 0
+        yield name + ".SCB", "F32", (n,), "value", 0.12 * std * 127 / 74, std * 127 / 74
+        yield name + ".weight_format", "U8", (1,), "bytes", 0, 1
+        return
+    kind, nested, blocks = q["bnb_4bit_quant_type"], q["bnb_4bit_use_double_quant"], -(-n * k // 64)
+    mean = std / 0.55
+    yield name + ".weight", "U8", (n * k // 2, 1), "bytes", 0, 256
+    yield name + ".weight.quant_map", "F32", (16,), "table", NF4 if kind == "nf4" else FP4, 0
+    state = dict(quant_type=kind, blocksize=64, dtype="bfloat16", shape=[n, k])
+    if nested:
+        yield name + ".weight.absmax", "U8", (blocks,), "bytes", 0, 256
+        yield name + ".weight.nested_absmax", "F32", (-(-blocks // 256),), "value", 0.01 * mean, 0.2 * mean
+        yield name + ".weight.nested_quant_map", "F32", (256,), "table", np.arange(-127, 129) / 128, 0
+        state |= dict(nested_blocksize=256, nested_dtype="float32", nested_offset=float(mean))
+    else:
+        yield name + ".weight.absmax", "F32", (blocks,), "value", 0.12 * mean, mean
+    text = json.dumps(state).encode()
+    yield f"{name}.weight.quant_state.bitsandbytes__{kind}", "U8", (len(text),), "text", text, 0
+
+
+def group_of(q, name):
+    """The first config group that names a module, or the first of the class Linear."""
+    groups = list(q["config_groups"].values())
+    named = [g for g in groups if any(t.startswith("re:") and re.match(t[3:], name) for t in g["targets"])]
+    return (named or [g for g in groups if "Linear" in g["targets"]])[0]
+
+
 def compressed_tensors(q, name, n, k, dtype, std):
-    w = next(g["weights"] for g in q["config_groups"].values()
-             if any(t == "Linear" or re.match(t.removeprefix("re:"), name) for t in g["targets"]))
+    group = group_of(q, name)
+    w, form = group["weights"], group.get("format") or q["format"]
+    if form.endswith("fp4-pack-quantized"):
+        yield from fp4_tensors(name, n, k, std, form.startswith("nv"), ("weight_packed", "weight_global_scale"))
+        return
+    if form == "mxfp8-quantized":
+        yield name + ".weight", "F8_E4M3", (n, k), "value", 60.0, 0
+        yield name + ".weight_scale", "U8", (n, k // 32), "bytes", 127 + round(np.log2(std / 60)), 2
+        return
     bits, group = w["num_bits"], w.get("group_size") or k
     groups, (dev, mean) = -(-k // group), scales_of(std, bits)
     scales = (1,) if w["strategy"] == "tensor" else (n, groups)
     if w["type"] == "float":
         yield name + ".weight", "F8_E4M3", (n, k), "value", 60.0, 0
         mean = std / 60
-    elif q["format"] == "int-quantized":
+    elif form == "int-quantized":
         yield name + ".weight", "I8", (n, k), "words", 0, 0
     else:
         yield name + ".weight_packed", "I32", (n, -(-k * bits // 32)), "words", 0, 0
@@ -425,6 +548,10 @@ def linear(config, name, n, k, dtype, bias, gain=1.0):
         yield from gptq_tensors(quant, name, n, k, dtype, std)
     elif method == "compressed-tensors":
         yield from compressed_tensors(quant, name, n, k, dtype, std)
+    elif method == "modelopt":
+        yield from modelopt_tensors(quant, name, n, k, std)
+    elif method == "bitsandbytes":
+        yield from bnb_tensors(quant, name, n, k, std)
     elif method == "fp8":
         yield name + ".weight", "F8_E4M3", (n, k), "value", 60.0, 0
         yield name + ".weight_scale_inv", "F32", (-(-n // 128), -(-k // 128)), "value", 0.12 * std / 60, std / 60
@@ -545,6 +672,12 @@ def pieces(seed, tensor):
         left -= n
         if kind == "value":
             yield encode(uniform(source, n, std) + np.float32(mean), dtype).tobytes()
+            continue
+        if kind == "table":
+            yield np.array(std, "<f4").tobytes()
+            continue
+        if kind == "text":
+            yield std
             continue
         if kind == "shape":
             yield np.array([std, mean], "<i8").tobytes()

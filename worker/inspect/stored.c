@@ -42,7 +42,9 @@ static void codes_type(const struct weights *w, const struct codes *c, const cha
 	const struct weights_files *f = &w->files;
 	const size_t len = strlen(name);
 	snprintf(out, n, "%d-bit", c->bits);
-	for (int i = 0; i < f->n_tensors; i++) {
+	if (c->type)
+		snprintf(out, n, "%s", c->type);
+	for (int i = 0; !c->type && i < f->n_tensors; i++) {
 		struct weights_tensor t;
 		f->tensor(f->at, i, &t);
 		const char *p = t.data, *at = codes_whole(c)->from[0];

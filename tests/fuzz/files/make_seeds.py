@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""make_seeds.py - make the seeds of fuzz_convert, fuzz_hf_vocab and fuzz_imatrix in tests/fuzz/seeds, and one of fuzz_gguf:
-models of a few kilobytes with made-up weights, the tests' small tokenizers, importance matrices.  Needs only numpy; writes
-the same bytes each time."""
+"""make_seeds.py - make the seeds of fuzz_convert, fuzz_hf_vocab and fuzz_imatrix in tests/fuzz/seeds, one of fuzz_gguf, and
+those of the newer types of fuzz_safetensors: models of a few kilobytes with made-up weights, the tests' small tokenizers,
+importance matrices.  Needs only numpy; writes the same bytes each time."""
 import json
 import struct
 import sys
@@ -34,6 +34,17 @@ DIRECTORIES = {
     "qwen2-moe": (moe("Qwen2MoeForCausalLM", "qwen2_moe", *SIZES, num_experts=2, num_experts_per_tok=1,
                       moe_intermediate_size=32, shared_expert_intermediate_size=32), "F32"),
     "awq": (qwen3(*SIZES, head_dim=16, tie_word_embeddings=True, **awq(32)), "F16"),
+}
+QUANTIZED = {       # for fuzz_safetensors
+    "nvfp4": make_model.compressed("nvfp4-pack-quantized", (["Linear"], make_model.fp4(16))),
+    "nvfp4-modelopt": make_model.modelopt("NVFP4"),
+    "mxfp4": make_model.compressed("mxfp4-pack-quantized", (["Linear"], make_model.fp4(32))),
+    "mxfp8": make_model.compressed("mxfp8-quantized", (["Linear"], make_model.floats("group", group_size=32))),
+    "mixed": make_model.MIXED,
+    "fp8-modelopt": make_model.modelopt("FP8"),
+    "nf4": make_model.bnb4("nf4", False),
+    "nf4-nested": make_model.bnb4("nf4", True),
+    "int8-bnb": make_model.bnb8(),
 }
 GGUF = {"llama": "llama", "gemma3": "gemma3", "qwen3-moe": "qwen3moe"}   # name above: GGUF architecture
 
@@ -85,6 +96,15 @@ def matrices():
     put("fuzz_imatrix", "gguf", out + bytes(-len(out) % 32) + data)
 
 
+def quantized(tmp):
+    for name, quant in QUANTIZED.items():
+        d = tmp / f"quant-{name}"
+        make_model.make(str(d), llama(*SIZES, tie_word_embeddings=True, **quant), "BF16", 1)
+        text = json.dumps(json.loads((d / "config.json").read_text())).encode()
+        put("fuzz_safetensors", name, text + b"\0" + (d / "model.safetensors").read_bytes())
+        put("fuzz_config", f"quant-{name}.json", text)
+
+
 def vocabularies():
     for d in sorted(p for p in TOKENIZERS.iterdir() if p.is_dir()):
         for name in ("tokenizer.json", "tokenizer.model"):
@@ -98,6 +118,7 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         models(Path(tmp))
         codebooks(Path(tmp))
+        quantized(Path(tmp))
     matrices()
     vocabularies()
 

@@ -236,7 +236,8 @@ Test(config, awq_is_read)
 	accepted("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32, "
 		 "\"version\": "
 		 "\"gemm\", \"zero_point\": true, \"modules_to_not_convert\": [\"lm_head\", \"q_proj\"]}}");
-	cr_expect(c.quant.layout == QUANT_AWQ && c.quant.n_schemes == 1 && c.quant.schemes[0].bits == 4);
+	cr_expect(c.quant.schemes[0].layout == QUANT_AWQ && c.quant.n_schemes == 1 &&
+		  c.quant.schemes[0].bits == 4);
 	cr_expect_eq(c.quant.schemes[0].group, 32);
 	accepted(
 		"{\"quantization_config\": {\"quant_method\": \"awq\", \"w_bit\": 4, \"q_group_size\": -1}}");

@@ -9,6 +9,7 @@
 #include "formats/shard.h"
 #include "formats/weights.h"
 #include "tests/driver.h"
+#include "tests/unit/formats/quant_layer.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -19,8 +20,6 @@
 #include <unistd.h>
 
 TestSuite(quant, .timeout = 120);
-
-static struct why why;
 
 /* ---- whole models ---- */
 
@@ -40,34 +39,6 @@ static uint32_t crc32_of(const void *p, size_t n)
 	return ~crc;
 }
 
-/* Decodes 4-bit AWQ "gemm" by its formula; only the kernels read it otherwise. */
-static float awq_at(const struct weights_linear *l, int n, int i)
-{
-	static const int nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-	const int g = i / l->group;
-	uint32_t q, z;
-	float s;
-	memcpy(&q, (const char *)l->w + ((size_t)i * (size_t)(l->n / 8) + (size_t)(n / 8)) * 4, 4);
-	memcpy(&z, (const char *)l->qzeros + ((size_t)g * (size_t)(l->n / 8) + (size_t)(n / 8)) * 4, 4);
-	weights_to_f32(
-		&(struct weights_vec){(const char *)l->scales + ((size_t)g * (size_t)l->n + (size_t)n) * 2,
-				      CONFIG_F16, 1},
-		&s);
-	return s * (float)((int)(q >> 4 * nibble[n % 8] & 15) - (int)(z >> 4 * nibble[n % 8] & 15));
-}
-
-static float *floats_of(const struct weights_linear *l)
-{
-	float *out = xmalloc((size_t)l->n * (size_t)l->k * sizeof *out);
-	if (l->kind == WEIGHTS_CODES)
-		codes_floats(&l->codes, 0, l->n, out);
-	else
-		for (int n = 0; n < l->n; n++)
-			for (int i = 0; i < l->k; i++)
-				out[(size_t)n * (size_t)l->k + (size_t)i] = awq_at(l, n, i);
-	return out;
-}
-
 static int check_layer(const struct weights_linear *l, const json_t *tensors, const char *model)
 {
 	const json_t *crc = json_object_get(tensors, l->name);
@@ -76,11 +47,16 @@ static int check_layer(const struct weights_linear *l, const json_t *tensors, co
 	cr_expect_eq(crc != NULL, l->kind != WEIGHTS_DENSE, "%s: %s", model, l->name);
 	if (!crc || l->kind == WEIGHTS_DENSE)
 		return 0;
-	float *w = floats_of(l);
-	const uint32_t have = crc32_of(w, (size_t)l->n * (size_t)l->k * sizeof *w);
+	/* A part of a tensor: the parts are adjacent in it, and the first one reads all. */
+	struct weights_linear whole = *l;
+	whole.codes = l->kind == WEIGHTS_CODES ? *codes_whole(&l->codes) : l->codes;
+	if (l->kind == WEIGHTS_CODES)
+		whole.n = whole.codes.n;
+	float *w = floats_of(&whole);
+	const uint32_t have = crc32_of(w, (size_t)whole.n * (size_t)whole.k * sizeof *w);
 	cr_expect_eq(have, (uint32_t)json_integer_value(crc), "%s: the weights of %s differ", model, l->name);
 	free(w);
-	return 1;
+	return l->kind != WEIGHTS_CODES || l->codes.n == whole.n || l->codes.n0 == 0;
 }
 
 static json_t *golden_of(const char *file)
@@ -101,6 +77,18 @@ static const struct weights_linear *linear_at(const struct weights_layer *l, int
 	return all[j];
 }
 enum { LINEARS = 7 };
+
+/* Count the scales of quantized activations, which are not used. */
+static int n_input_scales(const struct weights *w)
+{
+	int n = 0;
+	for (int i = 0; i < w->files.n_tensors; i++) {
+		struct weights_tensor t;
+		w->files.tensor(w->files.at, i, &t);
+		n += strstr(t.name, ".input_scale") != NULL;
+	}
+	return n;
+}
 
 /* Check all layers of a model; every tensor of the package must be present. */
 static void check_model(const json_t *c, const char *path,
@@ -126,11 +114,17 @@ static void check_model(const json_t *c, const char *path,
 		const int once = check(&embed, tensors, name);
 		n += w->head.w && strcmp(w->head.name, embedding) == 0 ? 0 : once; /* counted as the head */
 	}
-	for (int k = 0; k < w->n_layers; k++)
+	for (int k = 0; k < w->n_layers; k++) {
+		const struct weights_layer *l = &w->layers[k];
 		for (int j = 0; j < LINEARS; j++)
-			n += check(linear_at(&w->layers[k], j), tensors, name);
+			n += check(linear_at(l, j), tensors, name);
+		for (int e = 0; e < l->n_experts; e++)
+			n += check(&l->experts[e].gate, tensors, name) +
+			     check(&l->experts[e].up, tensors, name) +
+			     check(&l->experts[e].down, tensors, name);
+	}
 	cr_expect_eq(n, (int)json_object_size(tensors), "%s: %d", name, n);
-	cr_expect_eq(w->n_unused, 0, "%s", name);
+	cr_expect_eq(w->n_unused, n_input_scales(w), "%s", name);
 	weights_close(w);
 	model_config_fini(&config);
 }
@@ -140,7 +134,7 @@ Test(quant, weights_are_those_of_the_packages_bit_for_bit)
 	static const char *const files[] = {"tests/golden/quant.json", "tests/golden/quant_forms.json"};
 	for (int f = 0; f < 2; f++) {
 		json_t *all = golden_of(files[f]);
-		cr_expect_geq(json_array_size(all), f ? 78 : 22);
+		cr_expect_geq(json_array_size(all), f ? 111 : 30);
 		/* Each format exists in three families; check only one of them, as test_model.c does. */
 		for (size_t i = 0; i < json_array_size(all); i++) {
 			const json_t *c = json_array_get(all, i);
@@ -187,8 +181,9 @@ Test(quant, files_of_gguf_are_those_of_the_package_bit_for_bit)
 
 Test(quant, a_file_that_was_cut_names_the_file_the_tensor_and_the_byte)
 {
-	static const char *const names[] = {"qwen3-w4a16", "llama-w8a8", "llama-fp8-channel",
-					    "qwen3-gptq4-act", "qwen3-awq-g32"};
+	static const char *const names[] = {"qwen3-w4a16",     "llama-w8a8",    "llama-fp8-channel",
+					    "qwen3-gptq4-act", "qwen3-awq-g32", "qwen3-nvfp4",
+					    "qwen3-nf4"};
 	char dir[] = "/tmp/quern-quant-cut-XXXXXX", part[64];
 	cr_assert(mkdtemp(dir));
 	char *path = file_join(dir, "model.safetensors");
@@ -302,90 +297,11 @@ Test(quant, ranks_have_the_parts_of_the_whole)
 
 /* ---- single layers ---- */
 
-enum { TENSORS = 8, DATA = 1 << 16 };
-
-struct tensor {
-	const char *part, *dtype; /* "qweight", "I32" */
-	int rows, cols;           /* rows 0: one dimension; -1: none */
-	const void *data;         /* NULL: zeros */
-};
-
-static size_t size_of(const struct tensor *t)
-{
-	static const struct {
-		const char *name;
-		size_t bytes;
-	} types[] = {{"I32", 4}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2}, {"I64", 8}};
-	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-		if (strcmp(t->dtype, types[i].name) == 0)
-			return types[i].bytes * (size_t)(t->rows > 0 ? t->rows : 1) * (size_t)t->cols;
-	return (size_t)(t->rows > 0 ? t->rows : 1) * (size_t)t->cols;
-}
-
-/* Write the tensors of a layer "m" to a file and call quant_find(). */
-static struct safetensors *files;
-static struct quant_found found;
-static struct weights_linear layer;
-
-static int find(const struct quant *q, int n, int k, const struct tensor *t)
-{
-	char path[] = "/tmp/quern-quant-XXXXXX", *text;
-	json_t *o = json_object();
-	static const char zeros[DATA];
-	size_t at = 0;
-	for (int i = 0; i < TENSORS && t[i].part; i++) {
-		char name[64];
-		json_t *shape =
-			t[i].rows > 0 ? json_pack("[ii]", t[i].rows, t[i].cols) : json_pack("[i]", t[i].cols);
-		const size_t bytes = size_of(&t[i]);
-		snprintf(name, sizeof name, "m.%s", t[i].part);
-		json_object_set_new(o, name,
-				    json_pack("{s:s, s:o, s:[II]}", "dtype", t[i].dtype, "shape", shape,
-					      "data_offsets", (json_int_t)at, (json_int_t)(at + bytes)));
-		at += bytes;
-	}
-	text = json_dumps(o, JSON_COMPACT);
-	const uint64_t head = strlen(text);
-	const int fd = mkstemp(path);
-	FILE *f = fdopen(fd, "wb");
-	fwrite(&head, 8, 1, f);
-	fwrite(text, head, 1, f);
-	for (int i = 0; i < TENSORS && t[i].part; i++)
-		fwrite(t[i].data ? t[i].data : zeros, size_of(&t[i]), 1, f);
-	fclose(f);
-	cr_assert_eq(safetensors_open(path, &files, &why), 0, "%s", why.text);
-	unlink(path);
-	free(text);
-	json_decref(o);
-	layer = (struct weights_linear){.name = "m", .n = n, .k = k};
-	cr_assert(quant_has(files, "m"));
-	found = (struct quant_found){0};
-	int rc = quant_find(files, q, &layer, &found, &why);
-	if (rc)
-		found.owned = NULL;
-	return rc;
-}
-
-static void done(void)
-{
-	free(found.owned);
-	safetensors_close(files);
-	files = NULL;
-	found = (struct quant_found){0};
-}
-
-static void refused(const struct quant *q, int n, int k, const struct tensor *t, int err, const char *reason)
-{
-	const int rc = find(q, n, k, t);
-	done();
-	cr_expect_eq(rc, err, "rc %d: %s", rc, rc ? why.text : "accepted");
-	cr_expect(rc == 0 || strstr(why.text, reason), "\"%s\" does not contain \"%s\"", why.text, reason);
-}
-
-static const struct quant gptq4 = {"GPTQ", QUANT_GPTQ, .zeros_less_one = true, .n_schemes = 1,
-				   .schemes = {{4, 32, 1}}};
-static const struct quant packed4 = {"pack-quantized", QUANT_PACKED, .n_schemes = 1, .schemes = {{4, 32, 1}}};
-static const struct quant fp8 = {"FP8", QUANT_FP8, .n_schemes = 1, .schemes = {{8, 128, 128}}};
+static const struct quant gptq4 = {"GPTQ", .zeros_less_one = true, .n_schemes = 1,
+				   .schemes = {{QUANT_GPTQ, 4, 32, 1, 0}}};
+static const struct quant packed4 = {"pack-quantized", .n_schemes = 1,
+				     .schemes = {{QUANT_PACKED, 4, 32, 1, 0}}};
+static const struct quant fp8 = {"FP8", .n_schemes = 1, .schemes = {{QUANT_FP8, 8, 128, 128, 0}}};
 
 /* A GPTQ layer of 8 outputs and 64 inputs in two groups. */
 enum { QW, QZ, SC, GI, GPTQ_TENSORS };
@@ -567,8 +483,9 @@ Test(quant, a_last_group_may_be_smaller)
 /* The kernels take q, k and v as AWQ only with one group size. */
 Test(quant, awq_of_a_second_group_size_is_read_as_codes)
 {
-	static const struct quant awq = {"AWQ", QUANT_AWQ, .n_schemes = 3,
-					 .schemes = {{8, 16, 1}, {4, 64, 1}, {4, 32, 1}}};
+	static const struct quant awq = {
+		"AWQ", .n_schemes = 3,
+		.schemes = {{QUANT_AWQ, 8, 16, 1, 0}, {QUANT_AWQ, 4, 64, 1, 0}, {QUANT_AWQ, 4, 32, 1, 0}}};
 	uint16_t scales[16];
 	uint32_t words[64];
 	for (int i = 0; i < 16; i++)
@@ -593,8 +510,8 @@ Test(quant, awq_of_a_second_group_size_is_read_as_codes)
 /* Zeros in F16, stored next to the scales. */
 Test(quant, zeros_of_gemv_fast_are_finite_and_of_a_type_with_the_scales)
 {
-	static const struct quant fast = {"AWQ", QUANT_AWQ_GEMV_FAST, .n_schemes = 1,
-					  .schemes = {{4, 128, 1}}};
+	static const struct quant fast = {"AWQ", .n_schemes = 1,
+					  .schemes = {{QUANT_AWQ_GEMV_FAST, 4, 128, 1, 0}}};
 	uint16_t zeros[32] = {[9] = 0x3c01}, scales[32];
 	struct tensor t[TENSORS] = {{"qweight", "I16", 1, 128, NULL},
 				    {"qzeros", "F16", 8, 4, zeros},
@@ -641,26 +558,16 @@ Test(quant, e4m3_has_its_values)
 
 /* ---- config.json ---- */
 
-static int read_config(const char *text, struct quant *q)
-{
-	json_t *o = json_loads(text, 0, NULL);
-	cr_assert(o, "the test's own JSON is wrong: %s", text);
-	json_t *root = json_pack("{s:o}", "quantization_config", o);
-	int rc = quant_config_read(root, NULL, q, &why);
-	json_decref(root);
-	return rc;
-}
-
 Test(quant, methods_and_their_options_are_read)
 {
-	struct quant q;
+	struct quant q = {0};
 	cr_assert_eq(
 		read_config("{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 64, \"lm_head\": true,"
 			    "\"dynamic\": {\"-:.*o_proj\": {}, \"+:.*down\": {\"bits\": 8}, \"up\": "
 			    "{\"group_size\": 32}}}",
 			    &q),
 		0, "%s", why.text);
-	cr_expect(q.layout == QUANT_GPTQ && q.zeros_less_one && q.n_schemes == 3);
+	cr_expect(q.schemes[0].layout == QUANT_GPTQ && q.zeros_less_one && q.n_schemes == 3);
 	cr_expect(q.schemes[1].bits == 8 && q.schemes[1].group == 64 && q.schemes[2].group == 32);
 	cr_assert_eq(
 		read_config("{\"quant_method\": \"gptq\", \"bits\": 3, \"checkpoint_format\": \"gptq_v2\"}",
@@ -672,7 +579,7 @@ Test(quant, methods_and_their_options_are_read)
 				 "{\"bits\": 8}}}",
 				 &q),
 		     0, "%s", why.text);
-	cr_expect(q.layout == QUANT_AWQ && q.n_schemes == 2);
+	cr_expect(q.schemes[0].layout == QUANT_AWQ && q.n_schemes == 2);
 	cr_assert_eq(read_config("{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 64]}", &q), 0,
 		     "%s", why.text);
 	cr_expect(q.n_schemes == 1 && q.schemes[0].block_n == 128 && q.schemes[0].group == 64 &&
@@ -684,7 +591,7 @@ Test(quant, methods_and_their_options_are_read)
 
 Test(quant, compressed_tensors_are_read)
 {
-	struct quant q;
+	struct quant q = {0};
 	cr_assert_eq(
 		read_config(
 			"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\","
@@ -698,16 +605,8 @@ Test(quant, compressed_tensors_are_read)
 			"{\"num_bits\": 8}}}}",
 			&q),
 		0, "%s", why.text);
-	cr_expect(q.layout == QUANT_PACKED && q.own_kv_cache && q.own_activations);
+	cr_expect(q.schemes[0].layout == QUANT_PACKED && q.own_kv_cache && q.own_activations);
 	cr_expect(q.schemes[0].group == 32 && q.schemes[1].bits == 8 && q.schemes[1].group == -1);
-}
-
-static void config_refused(const char *text, int err, const char *reason)
-{
-	struct quant q;
-	const int rc = read_config(text, &q);
-	cr_expect_eq(rc, err, "rc %d for %s", rc, text);
-	cr_expect(rc == 0 || strstr(why.text, reason), "\"%s\" does not contain \"%s\"", why.text, reason);
 }
 
 Test(quant, a_method_that_is_not_named_follows_from_its_keys)
@@ -731,10 +630,10 @@ Test(quant, a_method_that_is_not_named_follows_from_its_keys)
 		 "\"auto_round:auto_gptq\"}",
 		 "AutoRound", QUANT_GPTQ},
 	};
-	struct quant q;
+	struct quant q = {0};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		cr_assert_eq(read_config(cases[i].text, &q), 0, "%s: %s", cases[i].text, why.text);
-		cr_expect(q.layout == cases[i].layout && q.n_schemes > 0, "%s", cases[i].text);
+		cr_expect(q.schemes[0].layout == cases[i].layout && q.n_schemes > 0, "%s", cases[i].text);
 		cr_expect_str_eq(q.name, cases[i].name);
 	}
 }
@@ -753,7 +652,7 @@ Test(quant, blocks_are_lists_or_texts)
 					  "128",
 					  "{}"};
 	char text[256];
-	struct quant q;
+	struct quant q = {0};
 	for (int where = 0; where < 2; where++) {
 		const char *form =
 			where ? "{\"quant_method\": \"fp8\", \"weight_block_size\": %s}"
@@ -783,8 +682,9 @@ Test(quant, what_is_not_supported_is_named)
 	"\", \"config_groups\": {\"group_0\": "                                                              \
 	"{\"targets\": [\"Linear\"], \"weights\": " weights "}}" more "}"
 #define INT4 "{\"num_bits\": 4, \"type\": \"int\", \"group_size\": 32}"
-	config_refused("{\"quant_method\": \"bitsandbytes\"}", -ENOTSUP,
-		       "method bitsandbytes is not supported");
+	config_refused("{\"quant_method\": \"hqq\"}", -ENOTSUP, "method hqq is not supported");
+	config_refused("{\"quant_method\": \"exl3\", \"bits\": 4}", -ENOTSUP,
+		       "or quantize the original with quern quantize");
 	config_refused("{\"quant_method\": \"gptq\"}", -EINVAL, "bits is missing");
 	config_refused("{\"quant_method\": \"gptq\", \"bits\": 5}", -ENOTSUP, "GPTQ with 5 bits");
 	config_refused("{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": \"marlin\"}",

@@ -105,6 +105,14 @@ static void refused(const char *name, const char *from, const char *to, int err,
 	model_config_fini(&c);
 }
 
+/* The scale of quantized activations is not used; that of ModelOpt's AWQ multiplies the activations. */
+Test(weights, a_scale_that_multiplies_the_activations_is_refused)
+{
+	refused("qwen3-fp8-modelopt", "layers.0.self_attn.q_proj.input_scale",
+		"layers.0.self_attn.qp.pre_quant_scale", -ENOTSUP,
+		"model.layers.0.self_attn.qp.pre_quant_scale has no place in Qwen3ForCausalLM");
+}
+
 Test(weights, a_missing_tensor_is_named)
 {
 	refused("llama2", "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.xx_proj.weight", -ENOENT,
