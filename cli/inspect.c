@@ -393,6 +393,29 @@ static json_t *describe_placement(const struct model_config *c, const struct wei
 			 "host_per_token", (json_int_t)p.host_token_bytes, "options", p.options);
 }
 
+/* Describe the quantization: its types, and what of it quern does not imitate. */
+static json_t *describe_quantization(const struct model_config *c, const struct weights *w)
+{
+	const struct quant *q = &c->quant;
+	char text[80];
+	json_t *types = json_array(), *not_imitated = json_array();
+	for (int i = 0; q->mixed && i < q->n_schemes; i++) {
+		const struct quant_scheme *s = &q->schemes[i];
+		json_array_append_new(types,
+				      json_pack("{s:s, s:i, s:i}", "type", quant_layout_name(s->layout),
+						"bits", s->bits, "group", s->group));
+	}
+	if (q->own_activations) {
+		snprintf(text, sizeof text, "activations as %s", q->activations);
+		json_array_append_new(not_imitated, json_string(text));
+	}
+	if (q->own_kv_cache)
+		json_array_append_new(not_imitated, json_string("the KV cache's own type"));
+	return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o}", "method", q->name, "bits", q->schemes[0].bits,
+			 "group", q->schemes[0].group, "layers", counts_of(c, w).quantized, "types", types,
+			 "not_imitated", not_imitated);
+}
+
 static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w,
 			      const json_t *cpu, int64_t gpu)
 {
@@ -420,10 +443,7 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 	if (placement)
 		json_object_set_new(o, "placement", placement);
 	if (c->quant.n_schemes)
-		json_object_set_new(o, "quantization",
-				    json_pack("{s:s, s:i, s:i, s:i}", "method", c->quant.name, "bits",
-					      c->quant.schemes[0].bits, "group", c->quant.schemes[0].group,
-					      "layers", counts_of(c, w).quantized));
+		json_object_set_new(o, "quantization", describe_quantization(c, w));
 	json_object_set_new(o, "types", types_of(&w->files));
 	json_object_set_new(o, "files", json_integer(w->files.n_files));
 	json_object_set_new(o, "tensors_used", json_integer(w->n_used));
@@ -531,6 +551,37 @@ static void print_placement(const json_t *p)
 		       "", (long long)hot);
 }
 
+static void print_type(const char *name, const json_t *of)
+{
+	const int group = (int)json_integer_value(json_get(of, "group"));
+	printf("%s, %d bits", name, (int)json_integer_value(json_get(of, "bits")));
+	if (group > 0)
+		printf(", groups of %d", group);
+}
+
+/* Print describe_quantization(). */
+static void print_quantization(const json_t *q)
+{
+	const json_t *types = json_get(q, "types"), *not_imitated = json_get(q, "not_imitated");
+	if (!q)
+		return;
+	printf("  %-14s", "quantization");
+	if (json_array_size(types))
+		printf("%s", json_string_value(json_get(q, "method")));
+	else
+		print_type(json_string_value(json_get(q, "method")), q);
+	printf(", %d linear layers\n", (int)json_integer_value(json_get(q, "layers")));
+	for (size_t i = 0; i < json_array_size(types); i++) {
+		const json_t *t = json_array_get(types, i);
+		printf("  %-14s", "");
+		print_type(json_string_value(json_get(t, "type")), t);
+		putchar('\n');
+	}
+	for (size_t i = 0; i < json_array_size(not_imitated); i++)
+		printf("  %-14s%s: --compute and --kv-cache-dtype decide\n", i ? "" : "not imitated",
+		       json_string_value(json_array_get(not_imitated, i)));
+}
+
 static void print_model(const json_t *o, const struct model_config *c, const struct weights *w)
 {
 	const json_t *memory = json_get(o, "memory");
@@ -561,9 +612,7 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 		       w->n_beyond);
 	if (c->text_only)
 		printf("  %-14sof the text only; the parts that see are not read\n", "weights");
-	if (c->quant.n_schemes)
-		printf("  %-14s%s, %d bits, groups of %d, %d linear layers\n", "quantization", c->quant.name,
-		       c->quant.schemes[0].bits, c->quant.schemes[0].group, counts_of(c, w).quantized);
+	print_quantization(json_get(o, "quantization"));
 	print_types(json_get(o, "types"));
 	if (w->n_unused)
 		printf("  %-14s%d tensors\n", "not used", w->n_unused);

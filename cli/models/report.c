@@ -17,6 +17,7 @@ struct way {
 	enum config_dtype dtype;
 	int bits, group, super, zero, n;
 	bool minimums, table, perm, head;
+	const char *type; /* name of the codes' type, or NULL; compared by its address */
 	int64_t values, bytes;
 };
 
@@ -54,6 +55,7 @@ static struct way way_of(const struct weights_linear *l)
 		y.minimums = c->minimums;
 		y.table = c->table != NULL;
 		y.perm = c->perm != NULL;
+		y.type = c->type;
 		y.dtype = CONFIG_F32;
 	}
 	return y;
@@ -63,7 +65,7 @@ static bool same(const struct way *a, const struct way *b)
 {
 	return a->kind == b->kind && a->dtype == b->dtype && a->bits == b->bits && a->group == b->group &&
 	       a->super == b->super && a->zero == b->zero && a->minimums == b->minimums &&
-	       a->table == b->table && a->perm == b->perm && a->head == b->head;
+	       a->table == b->table && a->perm == b->perm && a->type == b->type && a->head == b->head;
 }
 
 /* ---- storage ---- */
@@ -101,7 +103,10 @@ static void put_words(struct buf *b, const struct way *y)
 		buf_printf(b, " in %s", dtypes[y->dtype]);
 		return;
 	}
-	buf_printf(b, " in %d bits%s", y->bits, y->kind == WEIGHTS_AWQ ? " (AWQ)" : "");
+	const char *type = y->kind == WEIGHTS_AWQ ? "AWQ" : y->type;
+	buf_printf(b, " in %d bits", y->bits);
+	if (type)
+		buf_printf(b, " (%s)", type);
 	if (y->table)
 		buf_puts(b, " that stand for values of a table");
 	if (y->group)

@@ -101,6 +101,31 @@ def test_storage_is_told_in_words(run):
     assert "in F32" in text and "in 8 bits" in text
 
 
+def tiny(tmp_path, name):
+    subprocess.run([sys.executable, ROOT / "tests/tools/make_model.py", tmp_path / name, "--tiny", name], check=True)
+    return tmp_path / name
+
+
+def test_types_of_a_mixed_quantization_are_named(run, tmp_path):
+    model = tiny(tmp_path, "llama-mixed")
+    q = inspect(run, model, "--no-probe")["quantization"]
+    assert (q["method"], q["layers"], q["not_imitated"]) == ("mixed-precision", 14, [])
+    assert {(t["type"], t["bits"], t["group"]) for t in q["types"]} == {("FP8", 8, -1), ("INT", 4, 32), ("NVFP4", 4, 16)}
+    text = run("inspect", model, "--no-probe").stdout
+    assert "NVFP4, 4 bits, groups of 16" in text and "4 linear layers in 4 bits (NVFP4)" in text
+
+
+def test_what_is_not_imitated_is_named(run, tmp_path):
+    model = tiny(tmp_path, "qwen3-moe-nvfp4")
+    path = model / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"]["kv_cache_scheme"] = {"num_bits": 8, "type": "float"}
+    path.write_text(json.dumps(config))
+    assert inspect(run, model, "--no-probe")["quantization"]["not_imitated"] == ["activations as 4-bit float",
+                                                                                "the KV cache's own type"]
+    assert "not imitated  activations as 4-bit float: --compute" in run("inspect", model, "--no-probe").stdout
+
+
 def test_memory_follows_from_the_sizes(run):
     shown = inspect(run, DEMO, "--no-probe")
     m, by = shown["memory"], shown["memory_by_context"]
@@ -123,10 +148,13 @@ def test_a_tied_embedding_that_is_held_twice_is_told(run, tmp_path):
     assert inspect(run, FLAT / "llama2c2-head.bin", "--no-probe")["memory"]["second_copies"] == {}
 
 
-@pytest.mark.parametrize("kind,compute", [("demo", "int8"), ("Q2_K", "int16"), ("Q6_K", "bf16"), ("IQ4_NL", "f32")])
+@pytest.mark.parametrize("kind,compute", [("demo", "int8"), ("Q2_K", "int16"), ("Q6_K", "bf16"), ("IQ4_NL", "f32"),
+                                          ("qwen3-nvfp4", "int16"), ("llama-mxfp4", "bf16"), ("qwen3-nf4", "int8")])
 def test_what_a_worker_holds_is_what_inspect_says(run, tmp_path, kind, compute):
     model = DEMO
-    if kind != "demo":
+    if "-" in kind:
+        model = tiny(tmp_path, kind)
+    elif kind != "demo":
         model = tmp_path / f"{kind}.gguf"
         subprocess.run([sys.executable, ROOT / "tests/tools/make_gguf.py", model, "--type", kind, "--shape", "tiny"], check=True)
     memory = inspect(run, model, "--no-probe")["memory"]
