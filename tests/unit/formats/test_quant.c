@@ -587,6 +587,7 @@ Test(quant, methods_and_their_options_are_read)
 	cr_assert_eq(read_config("{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\"}", &q), 0,
 		     "%s", why.text);
 	cr_expect(q.n_schemes == 2 && q.schemes[0].block_n == 1 && q.schemes[1].block_n == 0);
+	quant_fini(&q);
 }
 
 Test(quant, compressed_tensors_are_read)
@@ -607,6 +608,7 @@ Test(quant, compressed_tensors_are_read)
 		0, "%s", why.text);
 	cr_expect(q.schemes[0].layout == QUANT_PACKED && q.own_kv_cache && q.own_activations);
 	cr_expect(q.schemes[0].group == 32 && q.schemes[1].bits == 8 && q.schemes[1].group == -1);
+	quant_fini(&q);
 }
 
 Test(quant, a_method_that_is_not_named_follows_from_its_keys)
@@ -636,6 +638,7 @@ Test(quant, a_method_that_is_not_named_follows_from_its_keys)
 		cr_expect(q.schemes[0].layout == cases[i].layout && q.n_schemes > 0, "%s", cases[i].text);
 		cr_expect_str_eq(q.name, cases[i].name);
 	}
+	quant_fini(&q);
 }
 
 Test(quant, blocks_are_lists_or_texts)
@@ -673,6 +676,7 @@ Test(quant, blocks_are_lists_or_texts)
 			cr_expect(strstr(why.text, "two sizes"), "%s", why.text);
 		}
 	}
+	quant_fini(&q);
 }
 
 Test(quant, what_is_not_supported_is_named)

@@ -63,7 +63,7 @@ Test(quant_types, the_scales_of_nvfp4_are_divided_or_multiplied_by_that_of_the_t
 
 Test(quant_types, wrong_scales_of_nvfp4_are_refused)
 {
-	unsigned char scales[4] = {0x38, 0x38, 0x38, 0x38};
+	unsigned char scales[8] = {0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38};
 	float whole = 1;
 	struct tensor t[TENSORS];
 	fp4_layer(t, scales, 2);
