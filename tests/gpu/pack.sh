@@ -85,7 +85,7 @@ for t in $("$python" tests/tools/make_model.py --list | sed -n 's/^tiny: *//p');
 	# Left out to save bytes: weights that a GPU gets unpacked, models for host computations only (RoPE's tables,
 	# names, types of files), shapes for two ranks, and what others have, too.
 	case $t in
-	*-form-* | *gptq* | *autoround* | *w4a16* | *w3a16* | *w8a8* | *fp8* | *-gemv | *-fast | *-awq8 | phi3-awq-*) continue ;;
+	*-form-* | *gptq* | *autoround* | *w4a16* | *w3a16* | *w8a8* | *fp8* | *nvfp4 | *-nf4 | *-bnb8 | *-mixed | *-gemv | *-fast | *-awq8 | phi3-awq-*) continue ;;
 	*-linear | *-dynamic | *-yarn | *-longrope | *-params | *-even | *-tp | *-types | *-g64 | gemma3 | phi3 | llama2 | qwen2-moe) continue ;;
 	esac
 	[ -d "$build/tiny/$t" ] || "$python" tests/tools/make_model.py "$build/tiny/$t" --tiny "$t" >/dev/null
