@@ -10,7 +10,7 @@
  *   rows          t48  d49  d50  d51        wants    49    50    51    52
  *   drawn         a49  a50  a51  a52        d49 = a49, d50 = a50, d51 != a51: 52 is dropped
  *
- * On a GPU a plan with open runs waits for the plan before it, whose tokens it needs; other plans do not. */
+ * On a GPU a plan with open runs waits for the tokens of the plan before it; other plans do not. */
 #ifndef QUERN_WORKER_OPEN_RUNS_H
 #define QUERN_WORKER_OPEN_RUNS_H
 

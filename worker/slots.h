@@ -28,7 +28,7 @@ struct slot {
 	uint32_t n_tokens; /* tokens that the device has when its queued work is done */
 	bool held;         /* its last sampling run sat out: struct result */
 	bool constraint;   /* its output has a constraint */
-	uint32_t n_known;  /* tokens whose ids the host knows */
+	uint32_t n_known;  /* tokens that the host knows */
 	struct draft_pace pace;
 	uint32_t n_open;      /* rows of its open run in the plan being begun; 0: it has all its tokens */
 	int64_t n_kv;         /* positions with K and V in the cache; -1: set by the next run */

@@ -3,6 +3,7 @@
 #include "formats/config.h"
 #include "formats/family.h"
 #include "tests/testdata.h"
+#include "tests/unit/formats/config_dir.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -10,60 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-static char dir[64];
-static struct why why;
-static struct model_config c;
-
-static void make_dir(void)
-{
-	strcpy(dir, "/tmp/quern-config-XXXXXX");
-	cr_assert(mkdtemp(dir));
-}
-
-static void put(const char *name, const char *text)
-{
-	char path[128];
-	snprintf(path, sizeof path, "%s/%s", dir, name);
-	FILE *f = fopen(path, "w");
-	fputs(text, f);
-	fclose(f);
-}
-
-static void remove_dir(void)
-{
-	const char *names[] = {"config.json", "generation_config.json", "modules.json",
-			       "1_Pooling/config.json", "1_Pooling"};
-	for (int i = 0; i < 5; i++) {
-		char path[128];
-		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-		remove(path);
-	}
-	rmdir(dir);
-	model_config_fini(&c);
-}
-
 TestSuite(config, .init = make_dir, .fini = remove_dir);
-
-/* Write the config of a small Llama with some keys replaced or added (null removes a key). */
-static void put_with(const char *more)
-{
-	json_t *o = json_loads(
-		"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 64,"
-		"\"intermediate_size\": 172, \"num_hidden_layers\": 5, \"num_attention_heads\": 8,"
-		"\"num_key_value_heads\": 4, \"vocab_size\": 512, \"max_position_embeddings\": 256}",
-		0, NULL);
-	json_t *m = json_loads(more, 0, NULL);
-	cr_assert(o && m, "the test's own JSON is wrong: %s", more);
-	json_object_update(o, m);
-	char *text = json_dumps(o, 0);
-	put("config.json", text);
-	free(text);
-	json_decref(o);
-	json_decref(m);
-}
 
 static int load(void)
 {
@@ -825,90 +775,4 @@ Test(config, a_refusal_names_what_is_nearest)
 		"gemma4_text is not supported (nearest: Gemma2ForCausalLM, ");
 	refused("{\"architectures\": [\"ZambaForCausalLM\"]}", -ENOTSUP,
 		"supported (all that are: docs/MODELS.md)");
-}
-
-/* ---- embedding models ---- */
-
-#define MODULE(type, path) "{\"type\": \"sentence_transformers.models." type "\", \"path\": \"" path "\"}"
-
-static int load_modules(const char *modules, const char *pooling)
-{
-	char folder[80];
-	snprintf(folder, sizeof folder, "%s/1_Pooling", dir);
-	mkdir(folder, 0700);
-	put("modules.json", modules);
-	put("1_Pooling/config.json", pooling);
-	model_config_fini(&c);
-	put_with("{}");
-	return model_config_load(dir, &c, &why);
-}
-
-Test(config, an_embedding_model_says_how_it_pools)
-{
-	static const char all[] = "[" MODULE("Transformer", "") ", " MODULE(
-		"Pooling", "1_Pooling") ", " MODULE("Normalize", "2_Normalize") "]",
-			  plain[] = "[" MODULE("Transformer", "") ", " MODULE("Pooling", "1_Pooling") "]",
-			  dense[] = "[" MODULE("Pooling", "1_Pooling") ", " MODULE("Dense", "2_Dense") "]";
-	const struct {
-		const char *modules, *pooling;
-		enum config_pool pool;
-		bool plain;
-		const char *why;
-	} cases[] = {
-		{all, "{\"pooling_mode_lasttoken\": true, \"pooling_mode_mean_tokens\": false}",
-		 CONFIG_POOL_LAST, false, ""},
-		{all, "{\"pooling_mode_mean_tokens\": true}", CONFIG_POOL_MEAN, false, ""},
-		{plain, "{\"pooling_mode\": \"mean\"}", CONFIG_POOL_MEAN, true, ""},
-		{plain, "{\"pooling_mode\": \"max\"}", CONFIG_POOL_OTHER, true, "pooling_mode max"},
-		{all, "{\"pooling_mode_cls_token\": true}", CONFIG_POOL_OTHER, false,
-		 "pooling_mode_cls_token"},
-		{all, "{\"pooling_mode_lasttoken\": true, \"pooling_mode_mean_tokens\": true}",
-		 CONFIG_POOL_OTHER, false, "several ways at once"},
-		{dense, "{\"pooling_mode_lasttoken\": true}", CONFIG_POOL_OTHER, true, "a module Dense"},
-	};
-	put_with("{}");
-	cr_assert_eq(model_config_load(dir, &c, &why), 0, "%s", why.text);
-	cr_expect(!c.embeds && !c.pool_plain && c.pool == CONFIG_POOL_NONE);
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		cr_assert_eq(load_modules(cases[i].modules, cases[i].pooling), 0, "%zu: %s", i, why.text);
-		cr_expect(c.embeds, "%zu", i);
-		cr_expect_eq(c.pool, cases[i].pool, "%zu", i);
-		cr_expect_eq(c.pool_plain, cases[i].plain, "%zu", i);
-		cr_expect_str_eq(c.pool_why, cases[i].why, "%zu", i);
-	}
-}
-
-Test(config, modules_that_are_malformed_are_named)
-{
-	const struct {
-		const char *modules, *pooling, *why;
-	} cases[] = {
-		{"{}", "{}", "modules.json: not a list"},
-		{"[3]", "{}", "modules.json: not a list of objects"},
-		{"[{\"type\": 5}]", "{}", "modules.json: type must be a string"},
-		{"[" MODULE("Pooling", "1_Pooling") "]", "[3]", "1_Pooling/config.json"},
-		{"[", "{}", "modules.json"},
-		{"[" MODULE("Pooling", "../x") "]", "{}", "\"../x\" is not a folder's name"},
-		{"[" MODULE("Pooling", "") "]", "{}", "is not a folder's name"},
-		{"[" MODULE("Pooling", "1_Pooling") "]", "{\"pooling_mode_lasttoken\": 3}",
-		 "1_Pooling/config.json: pooling_mode_lasttoken"},
-		{"[" MODULE("Pooling", "1_Pooling") "]", "[", "1_Pooling/config.json"},
-		{"[" MODULE("Pooling", "2_Pooling") "]", "{}", "2_Pooling/config.json"},
-	};
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		cr_expect_neq(load_modules(cases[i].modules, cases[i].pooling), 0, "%zu", i);
-		cr_expect(strstr(why.text, cases[i].why), "%zu: \"%s\" does not say \"%s\"", i, why.text,
-			  cases[i].why);
-	}
-}
-
-Test(config, a_decoder_without_a_head_is_an_embedding_model)
-{
-	put_with("{\"architectures\": [\"LlamaModel\"]}");
-	cr_assert_eq(model_config_load(dir, &c, &why), 0, "%s", why.text);
-	cr_expect(c.embeds);
-	cr_expect_str_eq(c.family->type, "llama");
-	model_config_fini(&c);
-	put_with("{\"architectures\": [\"BertModel\"]}");
-	cr_expect_eq(model_config_load(dir, &c, &why), -ENOTSUP);
 }

@@ -34,7 +34,7 @@ static void begin(void)
 
 TestSuite(layer, .init = begin);
 
-/* Check the folds of the blocks whose inputs are those of o, of q, k and v, of down, and of gate and up. */
+/* Check the folds of the blocks with the inputs of o, of q, k and v, of down, and of gate and up. */
 static void folds(const char *what, enum layer_fold o, enum layer_fold qkv, enum layer_fold down,
 		  enum layer_fold gateup)
 {
