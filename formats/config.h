@@ -5,6 +5,7 @@
 #define QUERN_FORMATS_CONFIG_H
 
 #include "base/err.h"
+#include "base/kinds.h"
 #include "formats/quant.h"
 
 #include <stdbool.h>
@@ -72,6 +73,18 @@ struct config_layer {
 	int inter;                /* intermediate values of the dense FFN, or of the shared expert; 0: none */
 	bool sparse;              /* experts in place of the dense FFN */
 	uint8_t rope;             /* enum config_layer_rope */
+};
+
+/* The layers, cut into kinds (base/kinds.h).  A block holds K and V of one kind's layers, at most n_layers:
+ *
+ *   layers     window full window full window        n_layers 2
+ *   kind            1    0      1    0      2         kinds: 0 full, 1 and 2 with the window
+ *   place           0    0      1    1      0         the second layer of kind 2 does not exist */
+struct config_kinds {
+	struct kinds kinds;
+	int n_layers;
+	uint8_t kind[CONFIG_LAYERS_MAX];
+	uint16_t place[CONFIG_LAYERS_MAX]; /* among the layers of a block */
 };
 
 struct model_config {
@@ -161,6 +174,10 @@ void model_config_fini(struct model_config *c);
 /* For readers, at the end: complete the plan of each layer from the model's scalars.  Readers have set rope,
  * window and sparse; heads, kv_heads and dim of 0 become n_heads, n_kv_heads and head_dim. */
 void model_config_plan(struct model_config *c);
+
+/* Cut the layers into kinds for sequences of up to max_context tokens; a window of as many is none.  One kind
+ * of all layers if they are alike, or if windows would save nothing. */
+void model_config_kinds(const struct model_config *c, uint32_t max_context, struct config_kinds *out);
 
 /* Return the multiply-accumulates of one row in the layers' weights; of the experts, only the chosen ones
  * count. */

@@ -80,7 +80,8 @@ struct kern_open_args {
 	int max_logits;         /* largest L */
 	int max_context;        /* most tokens in a sequence */
 	int max_blocks_per_seq; /* = ceil(max_context / block size) */
-	int max_tables;         /* block tables that batches choose from; 0: max_seqs */
+	int max_tables;         /* sequences' block tables that batches choose from; 0: max_seqs */
+	int n_kinds;            /* kinds of layers, each with tables of its own (base/kinds.h); 0: one */
 	int n_vocab;            /* width of the logits given to sample(), if no layer has that many outputs (a
 				   rank's head has a shard of them); 0: a layer has */
 	int n_sharing;          /* cpu: processes that share the cores of the machine, or of NUMA node
@@ -252,10 +253,12 @@ struct kern_batch {
 	const int32_t *token_at; /* [T] index of the row's token id in the token buffer */
 	const int32_t *row0;     /* [S+1] first row of each run; row0[S] = T */
 	const int32_t *pos0;     /* [S] position (from 0) of the run's first row */
-	const int32_t *tables;   /* [*, table_stride] physical block of each logical block; only the entries
-				    that cover positions 0..pos0+rows-1 are read */
+	/* [*, n_kinds, table_stride] physical block of each logical block.  All entries that cover positions
+	 * 0..pos0+rows-1 are blocks of the pool; of those before a layer's window nothing is read. */
+	const int32_t *tables;
 	int table_stride;
-	const int32_t *table_at; /* [S] index of each run's table, below max_tables; NULL: run q uses table q.
+	const int32_t *table_at; /* [S] index of each run's tables, below max_tables; NULL: run q uses those
+				    of index q.
 				    A device that keeps tables is sent only the changes since the table's last
 				    use, so a sequence should keep its table */
 	/* [*] edition of each table, or NULL.  While a table's edition stays the same and is not 0, entries
@@ -269,10 +272,11 @@ struct kern_batch {
 	int pad_to;
 };
 
-/* Return the block table of run q. */
-static inline const int32_t *kern_batch_table(const struct kern_batch *b, int q)
+/* Return the block table of run q for a kind, of n_kinds. */
+static inline const int32_t *kern_batch_table(const struct kern_batch *b, int q, int n_kinds, int kind)
 {
-	return b->tables + (size_t)(b->table_at ? b->table_at[q] : q) * (size_t)b->table_stride;
+	const size_t table = (size_t)(b->table_at ? b->table_at[q] : q) * (size_t)n_kinds + (size_t)kind;
+	return b->tables + table * (size_t)b->table_stride;
 }
 
 /* Kind of a norm: x / rms(x), or (x - mean(x)) / sd(x). */
@@ -303,14 +307,15 @@ struct kern_qkv_args {      /* pointers: device memory */
 	enum kern_rope_style style;
 	int n_q_heads, n_kv_heads, head_dim;
 	struct kern_kv *kv; /* out: K and V of every row, stored at its position */
-	int layer;
+	int kind;           /* kind of layers, whose tables are used */
+	int layer;          /* layer of kv */
 };
 
 struct kern_attn_args {
 	void *out;     /* [T, Hq*D], an operand */
 	const void *q; /* [T, Hq*D], values */
 	struct kern_kv *kv;
-	int layer;
+	int kind, layer; /* as in kern_qkv_args */
 	int n_q_heads, n_kv_heads, head_dim;
 	float scale; /* usually 1/sqrt(D) */
 	float cap;   /* > 0: a scaled score s becomes cap * tanh(s / cap) (Gemma 2); 0: no cap */
@@ -489,7 +494,8 @@ struct kern_ops {
 	int64_t (*embed_bytes)(const struct kern_embed *e);
 	const struct kern_linear *(*embed_linear)(const struct kern_embed *e);
 
-	/* The paged cache: n_layers x n_blocks x block_size tokens.  Its layout is private to the table. */
+	/* The paged cache: n_layers x n_blocks x block_size tokens.  Its layout is private to the table.  A
+	 * block belongs to one kind of layers, which has at most n_layers. */
 	struct kern_kv *(*kv_new)(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim,
 				  int block_size, int n_blocks, int n_host_blocks); /* NULL: out of memory */
 	void (*kv_free)(struct kern_kv *kv);

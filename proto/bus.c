@@ -82,7 +82,9 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 
 static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 {
-	msgpack_pack_map(pk, 20);
+	msgpack_pack_map(pk, 21);
+	pack_key(pk, "windows");
+	bus_pack_bin(pk, r->kinds.window, (r->kinds.n ? r->kinds.n : 1) * sizeof *r->kinds.window);
 	pack_uint(pk, "send_above", r->stream_above_rows);
 	pack_uint(pk, "block_bytes", r->block_bytes);
 	pack_uint(pk, "link_bps", r->link_bps);
@@ -299,6 +301,19 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 		cursor_skip(c);
 }
 
+static void read_kinds(struct cursor *c, struct kinds *k)
+{
+	uint32_t n;
+	const void *windows = cursor_bin(c, "windows", sizeof *k->window, KINDS_MAX, &n);
+	if (c->bad)
+		return;
+	if (n == 0)
+		cursor_fail(c, "windows: a model has a kind of layers");
+	k->n = n;
+	if (n)
+		memcpy(k->window, windows, n * sizeof *k->window);
+}
+
 static void read_ready(struct cursor *c, const char *key, struct bus_ready *r)
 {
 	struct {
@@ -329,7 +344,9 @@ static void read_ready(struct cursor *c, const char *key, struct bus_ready *r)
 			*sizes[i].at = cursor_uint(c, key, INT64_MAX);
 			return;
 		}
-	if (strcmp(key, "numerics") == 0)
+	if (strcmp(key, "windows") == 0)
+		read_kinds(c, &r->kinds);
+	else if (strcmp(key, "numerics") == 0)
 		cursor_str(c, key, r->numerics, sizeof r->numerics);
 	else if (strcmp(key, "device_name") == 0)
 		cursor_str(c, key, r->device_name, sizeof r->device_name);

@@ -124,7 +124,8 @@ struct bus_ready {
 	uint64_t device_bytes;       /* size of the device's memory */
 	uint32_t load_ms;
 	uint32_t n_threads;
-	uint64_t block_bytes; /* size of one block, all layers */
+	uint64_t block_bytes; /* size of one block: all layers of a kind */
+	struct kinds kinds;   /* of the model's layers; all share the pools */
 	uint64_t link_bps;    /* bytes per second between device and host pool, measured; 0: no host pool */
 	/* Host experts are streamed to the device for steps of more rows than this; such a step's time
 	 * hardly depends on its rows.  0: never. */
@@ -241,6 +242,7 @@ struct bus_limits {
 	uint32_t n_blocks;
 	uint32_t n_host_blocks;
 	uint32_t n_vocab;
+	uint32_t n_kinds; /* kinds of layers; 0: one */
 };
 int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, struct plan *out,
 		    struct why *why);

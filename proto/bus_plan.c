@@ -8,6 +8,7 @@
  *           forms   array of [number, form]; a form is a blob, the language and the text
  *           seqs    array of [slot, seq, index, n_prompt, form, mu, tokens, blocks, params]; params is a map
  *                   of the values that are not neutral (params.h)
+ *           tables  slot | kind << 24, logical, block for each entry
  *           runs    slot | flags << 24, pos0, n_rows for each run
  *           from    slot `from` for each run of 0 rows
  *   result  [epoch, number, step_us, tokens, counts, mus, logprobs, top_ids, top_logprobs, failed, held,
@@ -36,7 +37,8 @@ enum {
 	DROP_CONSTRAINTS_MAX = 1 << 16, /* per plan */
 };
 
-enum { RUN_BYTES = 12, RUN_SLOT_BITS = 24, LOGPROB_BYTES = 32, POOL_BYTES = 16 };
+enum { RUN_BYTES = 12, TABLE_BYTES = 12, SLOT_BITS = 24, LOGPROB_BYTES = 32, POOL_BYTES = 16 };
+_Static_assert(KINDS_MAX <= 1 << (32 - SLOT_BITS), "a kind fits next to a slot");
 
 /* Memory that a decoded plan's seqs borrow from: plan.store, reused by the next plan. */
 struct store {
@@ -61,7 +63,7 @@ static void pack_constraint(msgpack_packer *pk, const struct constraint *f)
 		msgpack_pack_bin_body(pk, f->text, f->n);
 }
 
-static void pack_seq(msgpack_packer *pk, const struct plan_seq *s, struct buf *out)
+static void pack_seq(msgpack_packer *pk, const struct plan_seq *s, uint32_t n_kinds, struct buf *out)
 {
 	msgpack_pack_array(pk, SEQ_FIELDS);
 	msgpack_pack_uint32(pk, s->slot);
@@ -71,8 +73,18 @@ static void pack_seq(msgpack_packer *pk, const struct plan_seq *s, struct buf *o
 	msgpack_pack_uint32(pk, s->constraint);
 	msgpack_pack_int32(pk, s->mu);
 	bus_pack_bin(pk, s->tokens, s->n_tokens * sizeof *s->tokens);
-	bus_pack_bin(pk, s->blocks, s->n_blocks * sizeof *s->blocks);
+	bus_pack_bin(pk, s->blocks, (size_t)s->n_blocks * n_kinds * sizeof *s->blocks);
 	params_pack_changed(out, s->params);
+}
+
+static void pack_tables(msgpack_packer *pk, const struct plan *p)
+{
+	msgpack_pack_bin(pk, (size_t)p->n_tables * TABLE_BYTES);
+	for (uint32_t i = 0; i < p->n_tables; i++) {
+		const struct plan_table *t = &p->tables[i];
+		const uint32_t w[3] = {t->slot | t->kind << SLOT_BITS, t->logical, t->block};
+		msgpack_pack_bin_body(pk, w, sizeof w);
+	}
 }
 
 static void pack_runs(msgpack_packer *pk, const struct plan *p)
@@ -81,7 +93,7 @@ static void pack_runs(msgpack_packer *pk, const struct plan *p)
 	msgpack_pack_bin(pk, (size_t)p->n_runs * RUN_BYTES);
 	for (uint32_t i = 0; i < p->n_runs; i++) {
 		const struct plan_run *r = &p->runs[i];
-		uint32_t w[3] = {r->slot | (uint32_t)r->flags << RUN_SLOT_BITS, r->pos0, r->n_rows};
+		uint32_t w[3] = {r->slot | (uint32_t)r->flags << SLOT_BITS, r->pos0, r->n_rows};
 		msgpack_pack_bin_body(pk, w, sizeof w);
 		n_from += r->n_rows == 0;
 	}
@@ -108,10 +120,10 @@ void bus_encode_plan(const struct plan *p, struct buf *out)
 	}
 	msgpack_pack_array(&pk, p->n_seqs);
 	for (uint32_t i = 0; i < p->n_seqs; i++)
-		pack_seq(&pk, &p->seqs[i], out);
+		pack_seq(&pk, &p->seqs[i], p->n_kinds ? p->n_kinds : 1, out);
 	bus_pack_bin(&pk, p->forks, p->n_forks * sizeof *p->forks);
 	bus_pack_bin(&pk, p->sets, p->n_sets * sizeof *p->sets);
-	bus_pack_bin(&pk, p->tables, p->n_tables * sizeof *p->tables);
+	pack_tables(&pk, p);
 	bus_pack_bin(&pk, p->swap_out, p->n_swap_out * sizeof *p->swap_out);
 	bus_pack_bin(&pk, p->swap_in, p->n_swap_in * sizeof *p->swap_in);
 	bus_pack_bin(&pk, p->copies, p->n_copies * sizeof *p->copies);
@@ -240,14 +252,20 @@ static void read_seq(struct cursor *c, const struct bus_limits *lim, struct plan
 	s->mu = (int32_t)cursor_int(c, "mu", INT32_MIN, INT32_MAX);
 	const void *tokens = cursor_bin(c, "tokens", 4, lim->max_context, &s->n_tokens);
 	size_t tokens_at = store_words(st, tokens, s->n_tokens);
-	const void *blocks = cursor_bin(c, "blocks", 4, lim->max_context, &s->n_blocks);
-	size_t blocks_at = store_words(st, blocks, s->n_blocks);
+	const uint32_t n_kinds = lim->n_kinds ? lim->n_kinds : 1;
+	uint32_t n_ids;
+	const void *blocks = cursor_bin(c, "blocks", 4, (size_t)lim->max_context * n_kinds, &n_ids);
+	size_t blocks_at = store_words(st, blocks, n_ids);
+	s->n_blocks = n_ids / n_kinds;
+	if (n_ids % n_kinds)
+		cursor_fail(c, "seq: blocks without those of other kinds");
 	if (s->n_prompt > s->n_tokens || s->n_prompt == 0)
 		cursor_fail(c, "seq: n_prompt does not fit its tokens");
 	if (!ids_below((const int32_t *)(st->words + tokens_at), s->n_tokens, lim->n_vocab))
 		cursor_fail(c, "seq: a token id beyond the vocabulary");
-	if (!ids_below((const int32_t *)(st->words + blocks_at), s->n_blocks, lim->n_blocks))
-		cursor_fail(c, "seq: a block beyond the pool");
+	for (uint32_t i = 0; i < n_ids; i++)
+		if (st->words[blocks_at + i] >= lim->n_blocks && st->words[blocks_at + i] != PLAN_NO_BLOCK)
+			cursor_fail(c, "seq: a block beyond the pool");
 	array_grow(st->params, st->cap_params, st->n_params + 1);
 	params_unpack(c, &st->params[st->n_params++], lim->n_vocab);
 	if (st->params[st->n_params - 1].constraint)
@@ -331,10 +349,15 @@ static void read_sets(struct cursor *c, const struct bus_limits *lim, struct pla
 static void read_tables(struct cursor *c, const struct bus_limits *lim, struct plan *p)
 {
 	uint32_t n;
-	const void *col = cursor_bin(c, "tables", 12, (size_t)lim->n_blocks * 2 + lim->max_slots, &n);
+	const uint32_t n_kinds = lim->n_kinds ? lim->n_kinds : 1;
+	const size_t most = (size_t)lim->n_blocks * 2 + (size_t)lim->max_slots * n_kinds;
+	const void *col = cursor_bin(c, "tables", TABLE_BYTES, most, &n);
 	for (uint32_t i = 0; i < n; i++) {
-		struct plan_table t = {word(col, 3 * i), word(col, 3 * i + 1), word(col, 3 * i + 2)};
-		if (t.slot >= lim->max_slots || t.logical >= lim->max_context || t.block >= lim->n_blocks)
+		const uint32_t head = word(col, 3 * i);
+		struct plan_table t = {head & ((1u << SLOT_BITS) - 1), word(col, 3 * i + 1),
+				       word(col, 3 * i + 2), head >> SLOT_BITS};
+		if (t.slot >= lim->max_slots || t.logical >= lim->max_context || t.block >= lim->n_blocks ||
+		    t.kind >= n_kinds)
 			cursor_fail(c, "tables: out of range");
 		*plan_add_table(p) = t;
 	}
@@ -361,8 +384,8 @@ static void read_runs(struct cursor *c, const struct bus_limits *lim, struct pla
 	for (uint32_t i = 0; i < n && !c->bad; i++) {
 		uint32_t head = word(col, 3 * i);
 		struct plan_run r = {
-			.slot = head & ((1u << RUN_SLOT_BITS) - 1),
-			.flags = (uint16_t)(head >> RUN_SLOT_BITS),
+			.slot = head & ((1u << SLOT_BITS) - 1),
+			.flags = (uint16_t)(head >> SLOT_BITS),
 			.pos0 = word(col, 3 * i + 1),
 			.n_rows = word(col, 3 * i + 2),
 		};
@@ -405,6 +428,7 @@ int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, s
 		cursor_fail(&c, "plan: the wrong number of fields");
 	out->epoch = cursor_uint(&c, "epoch", UINT64_MAX);
 	out->number = cursor_uint(&c, "number", UINT64_MAX);
+	out->n_kinds = lim->n_kinds;
 	uint32_t n_drop;
 	const void *drop = cursor_bin(&c, "drop", 4, lim->max_slots, &n_drop);
 	for (uint32_t i = 0; i < n_drop; i++) {

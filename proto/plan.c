@@ -8,6 +8,7 @@
 void plan_reset(struct plan *p)
 {
 	p->epoch = p->number = 0;
+	p->n_kinds = 0;
 	p->n_drop = p->n_drop_constraints = p->n_constraints = p->n_seqs = p->n_forks = p->n_sets =
 		p->n_tables = 0;
 	p->n_swap_out = p->n_swap_in = p->n_copies = 0;

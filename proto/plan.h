@@ -13,10 +13,11 @@
  *            the slot's last token or the next one.  For beam search, where the controller chooses the
  *            tokens: the hypothesis that stays in its slot comes after those copied from it, and table
  *            entries then give each hypothesis its own blocks to write
- *   tables   (slot, logical block, physical block): appended or replaced entries
+ *   tables   (slot, kind, logical block, physical block): appended or replaced entries of the slot's
+ *            table for a kind of layers (base/kinds.h)
  *   forks    the child slot becomes a copy of the parent's state (tokens, table), with another output
  *            index
- *   swaps, copies   (source, destination) physical blocks
+ *   swaps, copies   (source, destination) physical blocks, which have one size for all kinds
  *   runs     n_rows tokens of a slot from position pos0 on.  The worker holds the slot's tokens (the
  *            prompt, then those it sampled), so a plan can be sent before the last token's id is known.
  *            PLAN_SAMPLE: sample the next token after the run's last row.  A run of 0 rows samples from
@@ -49,7 +50,7 @@
  *   number 8, epoch 2
  *   drop     7
  *   seqs     slot 5: n_prompt 40, tokens [40], blocks 12 4, params
- *   tables   (3, 3, 17)             slot 3, table before: 6 2 9      after: 6 2 9 17
+ *   tables   (3, 0, 3, 17)          slot 3, table before: 6 2 9      after: 6 2 9 17
  *   swap_out (30 -> 1)              device block 30 to host block 1
  *   runs     (3, pos0 48, 1 row, SAMPLE)   (5, pos0 0, 32 rows)
  *
@@ -65,6 +66,7 @@
 #ifndef QUERN_PROTO_PLAN_H
 #define QUERN_PROTO_PLAN_H
 
+#include "base/kinds.h"
 #include "proto/params.h"
 
 #include <stdbool.h>
@@ -92,7 +94,7 @@ struct plan_seq {
 	uint32_t constraint;         /* number of the constraint; 0: none */
 	int32_t mu;                  /* with params.mirostat: mu after the last token */
 	const uint32_t *tokens;      /* [n_tokens] prompt, then output so far; borrowed */
-	const uint32_t *blocks;      /* [n_blocks] physical block of each logical one; borrowed */
+	const uint32_t *blocks;      /* [n_blocks][kinds] physical blocks of each logical one; borrowed */
 	const struct params *params; /* borrowed */
 };
 
@@ -113,7 +115,11 @@ struct plan_table {
 	uint32_t slot;
 	uint32_t logical;
 	uint32_t block;
+	uint32_t kind; /* kind of layers (base/kinds.h) */
 };
+
+/* In a sequence's blocks: one that is before the window of its kind, and not read. */
+#define PLAN_NO_BLOCK UINT32_MAX
 
 struct plan_pair {
 	uint32_t from;
@@ -133,6 +139,7 @@ struct plan_run {
 struct plan {
 	uint64_t epoch;
 	uint64_t number;
+	uint32_t n_kinds; /* kinds of layers, each with a block table of its own; 0: one */
 	uint32_t *drop;
 	uint32_t n_drop, cap_drop;
 	uint32_t *drop_constraints;

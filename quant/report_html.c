@@ -15,7 +15,7 @@ enum {
 	RIGHT = 12,
 	TOP = 14,
 	BOTTOM = 40,
-	KINDS_MAX = 8, /* most lines of a chart */
+	CHART_KINDS_MAX = 8, /* most lines of a chart */
 	TICKS = 5,
 };
 
@@ -71,7 +71,7 @@ struct series {
 };
 
 struct chart {
-	struct series series[KINDS_MAX];
+	struct series series[CHART_KINDS_MAX];
 	int n, n_layers;
 	double lo, hi, step;
 };
@@ -120,7 +120,7 @@ static void chart_add(struct chart *c, const char *name, int layer, double db)
 	int i = 0;
 	while (i < c->n && strcmp(c->series[i].name, name) != 0)
 		i++;
-	if (i == KINDS_MAX)
+	if (i == CHART_KINDS_MAX)
 		return;
 	struct series *s = &c->series[i];
 	if (i == c->n) {

@@ -265,7 +265,7 @@ DRIVER_FN void driver_close(struct driver *d)
 DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *tokens, uint32_t n_prompt,
 			  uint32_t n, uint32_t n_max, const struct params *p)
 {
-	static uint32_t blocks[64][DRIVER_BLOCKS];
+	static uint32_t blocks[64][DRIVER_BLOCKS * KINDS_MAX];
 	static unsigned turn;
 	uint32_t *mine = blocks[turn++ % 64];
 	if (n_max > step_limits(d->step)->max_context)
@@ -275,9 +275,10 @@ DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *token
 	/* A sequence's blocks are scattered, as in a real pool. A stride that divides the pool's size would
 	 * use few blocks. */
 	const uint32_t apart = pool % 7 ? 7 : pool % 11 ? 11 : 1;
-	for (uint32_t i = 0; i < n_blocks; i++)
+	const uint32_t n_ids = n_blocks * step_limits(d->step)->n_kinds;
+	for (uint32_t i = 0; i < n_ids; i++)
 		mine[i] = (d->next_block + i * apart) % pool;
-	d->next_block += apart * n_blocks;
+	d->next_block += apart * n_ids;
 	*plan_add_seq(&d->plan) = (struct plan_seq){.slot = slot,
 						    .seq = slot + 1,
 						    .n_prompt = n_prompt,

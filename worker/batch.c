@@ -76,6 +76,8 @@ static int check_run(const struct batch *b, const struct slot *s, const struct p
 	if (s->n_kv >= 0 && r->pos0 > s->n_kv)
 		return err_why(why, -EINVAL, "position %u does not follow: %lld are in the cache", r->pos0,
 			       (long long)s->n_kv);
+	if (r->pos0 < s->from)
+		return err_why(why, -EINVAL, "position %u reads blocks that its tables left out", r->pos0);
 	if ((end + b->block_size - 1) / b->block_size > s->n_blocks)
 		return err_why(why, -EINVAL, "position %llu lies outside its %u blocks",
 			       (unsigned long long)end - 1, s->n_blocks);

@@ -38,6 +38,12 @@ static double mib(int64_t bytes)
 	return (double)bytes / (1 << 20);
 }
 
+/* Return the number of layers in a block. */
+static int block_layers(const struct cache_args *a)
+{
+	return a->kinds ? a->kinds->n_layers : a->model->n_layers;
+}
+
 /* Room for a pool, and how it was computed. */
 struct room {
 	double fraction;
@@ -55,8 +61,8 @@ static struct room room_of(const struct cache *c, const struct cache_args *a, co
 	int64_t blocks = at_most(most > 0 ? most / c->block_bytes : 0, BLOCKS_MAX);
 	/* The scratch of that many blocks: an upper bound, since there will be fewer. */
 	const struct config_layer *l = &a->model->layers[0];
-	r.bytes = most - a->ops->kv_scratch_bytes(a->dev, a->model->n_layers, l->kv_heads, l->dim,
-						  a->block_size, blocks ? (int)blocks : 1);
+	r.bytes = most - a->ops->kv_scratch_bytes(a->dev, block_layers(a), l->kv_heads, l->dim, a->block_size,
+						  blocks ? (int)blocks : 1);
 	return r;
 }
 
@@ -75,9 +81,11 @@ static int too_few(const struct cache *c, const struct kern_info *info, const st
 		(long long)least);
 }
 
+/* Return the blocks of one sequence of max_context. */
 static int64_t per_seq(const struct cache_args *a)
 {
-	return (a->max_context + a->block_size - 1) / a->block_size;
+	return kinds_blocks(a->kinds ? &a->kinds->kinds : &KINDS_ONE, (uint32_t)a->max_context,
+			    (uint32_t)a->block_size, (uint32_t)a->max_rows);
 }
 
 bool cache_is_one_pool(const struct cache_args *a)
@@ -146,10 +154,10 @@ static int size_first(const struct cache *c, const struct cache_args *a, const s
 			"a KV pool of %lld bytes and weights of %lld exceed the %lld bytes of the device",
 			(long long)bytes, (long long)a->weights_bytes, (long long)info->bytes_total);
 	*blocks = bytes > 0 ? bytes / c->block_bytes : 0;
-	if (*blocks < 1)
+	if (*blocks < (int64_t)c->kinds.n) /* one of each kind */
 		return err_why(why, -ENOMEM,
 			       "a KV pool of %lld bytes holds no block: one of %d tokens needs %lld bytes",
-			       (long long)bytes, a->block_size, (long long)c->block_bytes);
+			       (long long)bytes, a->block_size, (long long)(c->block_bytes * c->kinds.n));
 	return 0;
 }
 
@@ -220,8 +228,9 @@ int cache_size(struct cache *c, const struct cache_args *a, struct why *why)
 		return rc;
 	c->ops = a->ops;
 	c->block_size = a->block_size;
-	c->block_bytes = a->ops->kv_block_bytes(a->dev, m->n_layers, m->layers[0].kv_heads, m->layers[0].dim,
-						a->block_size);
+	c->kinds = a->kinds ? a->kinds->kinds : KINDS_ONE;
+	c->block_bytes = a->ops->kv_block_bytes(a->dev, block_layers(a), m->layers[0].kv_heads,
+						m->layers[0].dim, a->block_size);
 	rc = cache_sized_last(a) ? size_rest(c, a, &info, &blocks, why)
 				 : size_first(c, a, &info, &blocks, why);
 	if (rc)
@@ -256,8 +265,8 @@ static void measure_link(struct cache *c, struct kern_stream *s)
 int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, struct why *why)
 {
 	const struct model_config *m = a->model;
-	c->kv = c->ops->kv_new(a->dev, m->n_layers, m->layers[0].kv_heads, m->layers[0].dim, c->block_size,
-			       c->n_blocks, c->n_host_blocks);
+	c->kv = c->ops->kv_new(a->dev, block_layers(a), m->layers[0].kv_heads, m->layers[0].dim,
+			       c->block_size, c->n_blocks, c->n_host_blocks);
 	if (!c->kv) {
 		struct kern_info info;
 		c->ops->info(a->dev, &info);
@@ -318,15 +327,23 @@ int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, stru
 	return 0;
 }
 
+/* Make s wait for the swaps of the blocks that run q reads or writes in layers of a kind. */
+static int settle_run(struct cache *c, struct kern_stream *s, const struct kern_batch *b, int q,
+		      uint32_t kind)
+{
+	const int32_t *table = kern_batch_table(b, q, (int)c->kinds.n, (int)kind);
+	const int end = b->pos0[q] + b->row0[q + 1] - b->row0[q], first = b->pos0[q] / c->block_size;
+	int i = (int)kinds_first(&c->kinds, kind, (uint32_t)b->pos0[q]) / c->block_size, rc = 0;
+	for (; !rc && i * c->block_size < end; i++)
+		rc = i < first ? swaps_reads(c->swaps, s, table[i]) : swaps_writes(c->swaps, s, table[i]);
+	return rc;
+}
+
 int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch *b, struct why *why)
 {
 	int rc = 0;
-	for (int q = 0; !rc && q < b->n_seqs && swaps_pending(c->swaps); q++) {
-		const int32_t *table = kern_batch_table(b, q);
-		const int end = b->pos0[q] + b->row0[q + 1] - b->row0[q], first = b->pos0[q] / c->block_size;
-		for (int i = 0; !rc && i * c->block_size < end; i++)
-			rc = i < first ? swaps_reads(c->swaps, s, table[i])
-				       : swaps_writes(c->swaps, s, table[i]);
-	}
+	for (int q = 0; !rc && q < b->n_seqs && swaps_pending(c->swaps); q++)
+		for (uint32_t k = 0; !rc && k < c->kinds.n; k++)
+			rc = settle_run(c, s, b, q, k);
 	return rc ? err_why(why, rc, "waiting for a swap failed") : 0;
 }

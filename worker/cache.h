@@ -20,7 +20,8 @@ struct cache {
 	int block_size; /* tokens */
 	int n_blocks;
 	int n_host_blocks;
-	int64_t block_bytes; /* bytes of a block, all layers */
+	int64_t block_bytes; /* bytes of a block: all layers of a kind */
+	struct kinds kinds;  /* kinds of layers, which share the pools */
 	uint64_t link_bps;   /* bytes per second between the pools, measured at start-up; 0: no host pool */
 };
 
@@ -41,8 +42,10 @@ struct cache_args {
 	const struct kern_ops *ops; /* borrowed */
 	struct kern_dev *dev;
 	const struct model_config *model;
+	const struct config_kinds *kinds; /* borrowed; NULL: one kind of all layers */
 	int block_size;
 	int max_context;
+	int max_rows;          /* tokens of a step */
 	int64_t weights_bytes; /* weights that are not on the device yet */
 	uint64_t kv_bytes, swap_bytes;
 	double fraction; /* 0: 0.9 of a GPU */

@@ -456,6 +456,8 @@ int model_load(struct model **out, const struct model_args *a, struct why *why)
 	for (int i = 0; i < n_layers; i++) {
 		const uint8_t rope = a->config->layers[i].rope;
 		m->layers[i].plan = &a->config->layers[i];
+		m->layers[i].kind = a->kinds ? a->kinds->kind[i] : 0;
+		m->layers[i].place = a->kinds ? a->kinds->place[i] : i;
 		m->layers[i].host_experts = a->host_experts && a->placement->cpu[i];
 		m->layers[i].rope = rope == LAYER_ROPE_NONE    ? NULL
 				    : rope == LAYER_ROPE_LOCAL ? &m->rope_local
@@ -560,7 +562,7 @@ static int squares(struct model *m, const struct layer *l, int n_rows)
 	return rc ? rc : tp_group_sum_rows(m->group, m->stream, m->squares.p, n_rows, 2);
 }
 
-static int attention(struct model *m, const struct layer *l, int layer, struct kern_kv *kv)
+static int attention(struct model *m, const struct layer *l, struct kern_kv *kv)
 {
 	const struct model_config *c = m->c;
 	const struct config_layer *p = l->plan;
@@ -589,13 +591,15 @@ static int attention(struct model *m, const struct layer *l, int layer, struct k
 		.n_kv_heads = p->kv_heads,
 		.head_dim = p->dim,
 		.kv = kv,
-		.layer = layer,
+		.kind = l->kind,
+		.layer = l->place,
 	};
 	const struct kern_attn_args att = {
 		.out = m->att.p,
 		.q = m->q.p,
 		.kv = kv,
-		.layer = layer,
+		.kind = l->kind,
+		.layer = l->place,
 		.n_q_heads = p->heads,
 		.n_kv_heads = p->kv_heads,
 		.head_dim = p->dim,
@@ -698,7 +702,7 @@ static int attend(struct model *m, const struct layer *l, int layer, struct kern
 		return rc;
 	if (layer == 0 && m->at_work)
 		m->at_work(m->at_work_arg);
-	if ((rc = squares(m, l, n_rows)) || (rc = attention(m, l, layer, kv)))
+	if ((rc = squares(m, l, n_rows)) || (rc = attention(m, l, kv)))
 		return rc;
 	observe(m, MODEL_AT_O, &m->att, n_rows);
 	return m->ops->linear(m->stream, l->o, out, m->att.p, n_rows, true);

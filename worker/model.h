@@ -40,6 +40,7 @@ struct model_args {
 	struct kern_dev *dev;
 	struct kern_stream *stream;
 	const struct model_config *config; /* config with the heads and intermediate size of this rank */
+	const struct config_kinds *kinds;  /* borrowed for the call; NULL: one kind of all layers */
 	const struct shard *shard;
 	const struct weights *weights; /* borrowed for the call; of the whole model */
 	int max_rows;

@@ -26,6 +26,7 @@ struct norm {
 
 struct layer {
 	const struct config_layer *plan; /* this rank's */
+	int kind, place;                 /* kind and place of its K and V: struct config_kinds */
 	struct kern_linear *qkv;         /* [H] to q, k, v, concatenated */
 	struct kern_linear *o;
 	/* FFN of a dense layer.  In a layer with experts: the shared expert, NULL if there is none. */

@@ -37,12 +37,13 @@ static int profile_new(struct profile *p, struct why *why)
 	const size_t runs = a->lim->max_runs,
 		     blocks = (a->lim->max_context + a->block_size - 1) / a->block_size;
 	p->kv = a->kv ? a->kv
-		      : a->ops->kv_new(a->dev, c->n_layers, c->layers[0].kv_heads, c->layers[0].dim,
+		      : a->ops->kv_new(a->dev, a->kinds->n_layers, c->layers[0].kv_heads, c->layers[0].dim,
 				       (int)a->block_size, 1, 0);
 	p->token_at = xcalloc(a->lim->max_rows, sizeof *p->token_at);
 	p->row0 = xcalloc(runs + 1, sizeof *p->row0);
 	p->pos0 = xcalloc(runs, sizeof *p->pos0);
-	p->table = xcalloc(runs * blocks, sizeof *p->table); /* table of all sequences: block 0, repeated */
+	/* tables of all sequences: block 0, repeated */
+	p->table = xcalloc(runs * a->kinds->kinds.n * blocks, sizeof *p->table);
 	p->logits_row = xcalloc((size_t)a->max_logits, sizeof *p->logits_row);
 	p->rows = xcalloc((size_t)a->max_logits, sizeof *p->rows);
 	p->out = (struct kern_sample_out){.token = a->ops->host_new(a->dev, words(p)),

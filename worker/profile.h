@@ -23,6 +23,7 @@ struct profile_args {
 	/* NULL: the model is whole; else all ranks call it at the same time */
 	struct tp_group *group;
 	const struct model_config *config; /* with the heads of this rank */
+	const struct config_kinds *kinds;
 	const struct bus_limits *lim;
 	uint32_t block_size;
 	int max_logits;

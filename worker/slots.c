@@ -17,7 +17,7 @@ struct slots {
 	struct kern_stream *stream;
 	struct guide *guide; /* NULL: none */
 	struct slot *slots;  /* [max_slots] */
-	int32_t *tables;     /* [max_slots, max_blocks] */
+	int32_t *tables;     /* [max_slots, kinds.n, max_blocks] */
 	uint64_t *editions;  /* [max_slots] versions of the tables: kern_batch */
 	int32_t *known;      /* [max_slots, stride()] the tokens that the host knows */
 	int32_t *buffer;     /* [max_slots, stride()] the tokens, on the device */
@@ -43,6 +43,12 @@ uint32_t slots_most(uint32_t max_context)
 	return (uint32_t)(INT32_MAX / room(max_context));
 }
 
+/* Return a slot's table for a kind of layers. */
+static int32_t *table_of(const struct slots *s, uint32_t slot, uint32_t kind)
+{
+	return s->tables + ((size_t)slot * s->lim.kinds.n + kind) * s->lim.max_blocks;
+}
+
 int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops,
 	      struct kern_dev *dev, struct kern_stream *stream, struct why *why)
 {
@@ -56,7 +62,7 @@ int slots_new(struct slots **out, const struct slots_limits *lim, const struct k
 	}
 	s->slots = xcalloc(lim->max_slots, sizeof *s->slots);
 	s->editions = xcalloc(lim->max_slots, sizeof *s->editions);
-	s->tables_bytes = (size_t)lim->max_slots * lim->max_blocks * sizeof(int32_t);
+	s->tables_bytes = (size_t)lim->max_slots * lim->kinds.n * lim->max_blocks * sizeof(int32_t);
 	s->tokens_bytes = (size_t)lim->max_slots * stride(s) * sizeof(int32_t);
 	s->stage_bytes = PENDING_AHEAD * SLOTS_STAGE * sizeof(int32_t);
 	s->tables = alloc_big(s->tables_bytes);
@@ -250,8 +256,8 @@ static int check_seq(const struct slots *s, const struct plan_seq *p, struct why
 		if (p->tokens[i] >= s->lim.n_vocab)
 			return err_why(why, -EINVAL, "token %u of a sequence, the vocabulary has %u",
 				       p->tokens[i], s->lim.n_vocab);
-	for (uint32_t i = 0; i < p->n_blocks; i++)
-		if (p->blocks[i] >= s->lim.n_blocks)
+	for (uint32_t i = 0; i < p->n_blocks * s->lim.kinds.n; i++)
+		if (p->blocks[i] >= s->lim.n_blocks && p->blocks[i] != PLAN_NO_BLOCK)
 			return err_why(why, -EINVAL, "block %u of a sequence, the pool has %u", p->blocks[i],
 				       s->lim.n_blocks);
 	return params_check(p->params, s->lim.n_vocab, why);
@@ -261,6 +267,25 @@ static int check_seq(const struct slots *s, const struct plan_seq *p, struct why
 static uint32_t mu_place(const struct slots *s)
 {
 	return s->lim.max_context + 1;
+}
+
+/* Set the slot's tables.  An entry that the plan leaves out, and no run may read, becomes block 0. */
+static void set_tables(struct slots *s, const struct plan_seq *p)
+{
+	const struct kinds *kinds = &s->lim.kinds;
+	uint32_t *from = &s->slots[p->slot].from;
+	for (uint32_t k = 0; k < kinds->n; k++)
+		for (uint32_t i = 0; i < p->n_blocks; i++) {
+			const uint32_t block = p->blocks[(size_t)i * kinds->n + k];
+			table_of(s, p->slot, k)[i] = block == PLAN_NO_BLOCK ? 0 : (int32_t)block;
+			if (block != PLAN_NO_BLOCK)
+				continue;
+			/* The least position that reads no position before (i + 1) * block_size. */
+			const uint32_t least = kinds->window[k]
+						       ? (i + 1) * s->lim.block_size + kinds->window[k] - 1
+						       : UINT32_MAX;
+			*from = least > *from ? least : *from;
+		}
 }
 
 int slots_set(struct slots *s, const struct plan_seq *p, struct why *why)
@@ -285,9 +310,7 @@ int slots_set(struct slots *s, const struct plan_seq *p, struct why *why)
 	params_copy(&slot->params, p->params);
 	drop_foreign_stops(&slot->params, s->lim.n_vocab);
 	memcpy(s->known + p->slot * stride(s), p->tokens, p->n_tokens * sizeof(int32_t));
-	if (p->n_blocks)
-		memcpy(s->tables + (size_t)p->slot * s->lim.max_blocks, p->blocks,
-		       p->n_blocks * sizeof(int32_t));
+	set_tables(s, p);
 	rc = upload_tokens(s, p->slot, 0, p->tokens, p->n_tokens, why);
 	const uint32_t mu = (uint32_t)p->mu;
 	return rc || !p->params->mirostat ? rc : upload_tokens(s, p->slot, mu_place(s), &mu, 1, why);
@@ -313,8 +336,8 @@ static int copy_slot(struct slots *s, uint32_t child, uint32_t parent, uint32_t 
 	to->n_tokens = n;
 	to->n_known = from->n_known < n ? from->n_known : n;
 	memcpy(s->known + child * stride(s), s->known + parent * stride(s), to->n_known * sizeof(int32_t));
-	memcpy(s->tables + (size_t)child * s->lim.max_blocks, s->tables + (size_t)parent * s->lim.max_blocks,
-	       from->n_blocks * sizeof(int32_t));
+	for (uint32_t k = 0; k < s->lim.kinds.n; k++)
+		memcpy(table_of(s, child, k), table_of(s, parent, k), from->n_blocks * sizeof(int32_t));
 	if (s->guide)
 		guide_copy(s->guide, child, parent, n - from->n_prompt);
 	int rc = s->ops->copy(s->stream, s->buffer + slots_base(s, child), s->buffer + slots_base(s, parent),
@@ -375,14 +398,14 @@ int slots_table(struct slots *s, const struct plan_table *p, struct why *why)
 	if (p->logical > slot->n_blocks || p->logical >= s->lim.max_blocks)
 		return err_why(why, -EINVAL, "slot %u: block %u does not follow its table of %u blocks",
 			       p->slot, p->logical, slot->n_blocks);
-	if (p->block >= s->lim.n_blocks)
-		return err_why(why, -EINVAL, "slot %u: block %u, the pool has %u", p->slot, p->block,
-			       s->lim.n_blocks);
+	if (p->block >= s->lim.n_blocks || p->kind >= s->lim.kinds.n)
+		return err_why(why, -EINVAL, "slot %u: block %u of kind %u, the pool has %u, for %u kinds",
+			       p->slot, p->block, p->kind, s->lim.n_blocks, s->lim.kinds.n);
 	if (p->logical < slot->n_blocks)
 		new_edition(s, p->slot);
-	s->tables[(size_t)p->slot * s->lim.max_blocks + p->logical] = (int32_t)p->block;
-	if (p->logical == slot->n_blocks)
-		slot->n_blocks++;
+	table_of(s, p->slot, p->kind)[p->logical] = (int32_t)p->block;
+	if (p->logical == slot->n_blocks && p->kind + 1 == s->lim.kinds.n)
+		slot->n_blocks++; /* the last entry of a new row */
 	return 0;
 }
 

@@ -30,9 +30,12 @@ struct slot {
 	bool constraint;   /* its output has a constraint */
 	uint32_t n_known;  /* tokens that the host knows */
 	struct draft_pace pace;
-	uint32_t n_open;      /* rows of its open run in the plan being begun; 0: it has all its tokens */
-	int64_t n_kv;         /* positions with K and V in the cache; -1: set by the next run */
-	uint32_t n_blocks;    /* blocks in its table */
+	uint32_t n_open;   /* rows of its open run in the plan being begun; 0: it has all its tokens */
+	int64_t n_kv;      /* positions with K and V in the cache; -1: set by the next run */
+	uint32_t n_blocks; /* rows of its tables */
+	/* Position from which on its tables have what is read: a plan leaves out the blocks before a
+	 * window. */
+	uint32_t from;
 	uint64_t ran;         /* number of the last plan with a run of this slot */
 	uint64_t ran_first;   /* number of the first one; 0: none yet */
 	uint32_t last_row;    /* last row of that run, in its batch */
@@ -42,7 +45,9 @@ struct slot {
 struct slots_limits {
 	uint32_t max_slots;
 	uint32_t max_context;
-	uint32_t max_blocks; /* blocks of a table */
+	uint32_t max_blocks; /* rows of a table */
+	uint32_t block_size; /* tokens */
+	struct kinds kinds;  /* kinds of layers: a slot has a table for each */
 	uint32_t n_blocks;   /* blocks of the pool */
 	uint32_t n_vocab;
 };
@@ -93,7 +98,7 @@ int slots_fork(struct slots *s, const struct plan_fork *p, struct why *why);
 int slots_choose(struct slots *s, const struct plan_set *p, struct why *why);
 int slots_table(struct slots *s, const struct plan_table *p, struct why *why);
 
-void slots_tables(const struct slots *s, struct kern_batch *b);    /* sets b's tables: table i is slot i's */
+void slots_tables(const struct slots *s, struct kern_batch *b);    /* tables i of b are slot i's */
 const int32_t *slots_tokens(const struct slots *s, uint32_t slot); /* [n_known], then drafts; on the host */
 int32_t slots_base(const struct slots *s, uint32_t slot);     /* index of its first token in the buffer */
 int32_t slots_mu_at(const struct slots *s, uint32_t slot);    /* index of its mu in the buffer */

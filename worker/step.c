@@ -83,6 +83,7 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 		.device_bytes = (uint64_t)info.bytes_total,
 		.load_ms = s->load_ms,
 		.block_bytes = (uint64_t)s->cache.block_bytes,
+		.kinds = s->kinds.kinds,
 		.link_bps = s->cache.link_bps,
 		.stream_above_rows = (uint32_t)s->stream_above_rows,
 		.n_threads = (uint32_t)(s->host_experts ? host_experts_table(s->host_experts)->info.n_threads

@@ -29,7 +29,8 @@ struct step {
 	struct model_config config;
 	struct shard shard;
 	struct model_config part; /* config with the heads and intermediate size of this rank; owns nothing */
-	struct tp_group *group;   /* NULL: not in a group, or the group is lost */
+	struct config_kinds kinds; /* kinds of layers, for the longest context requested */
+	struct tp_group *group;    /* NULL: not in a group, or the group is lost */
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_stream *stream;

@@ -75,6 +75,8 @@ static int choose_sizes(struct step *s, struct why *why)
 	if (!l->max_runs)
 		m->max_runs = least(m->max_runs, m->max_slots);
 	m->n_vocab = (uint32_t)s->config.n_vocab;
+	model_config_kinds(&s->part, m->max_context, &s->kinds);
+	m->n_kinds = s->kinds.kinds.n;
 	int64_t fit = LOGITS_BYTES / (4 * (int64_t)m->n_vocab);
 	s->max_logits = (int)least(m->max_runs, (uint32_t)(fit > LOGITS_MIN ? fit : LOGITS_MIN));
 	return 0;
@@ -156,6 +158,7 @@ static int open_device(struct step *s, const struct step_args *a, struct why *wh
 		.max_context = (int)s->lim.max_context,
 		.max_blocks_per_seq = (int)((s->lim.max_context + s->block_size - 1) / s->block_size),
 		.max_tables = (int)s->lim.max_slots,
+		.n_kinds = (int)s->kinds.kinds.n,
 		.n_vocab = s->config.n_vocab,
 		.n_sharing = (int)s->load.n_sharing,
 		.fast = s->load.fast,
@@ -185,8 +188,10 @@ static struct cache_args cache_args_of(const struct step *s, int64_t weights_byt
 		.ops = s->ops,
 		.dev = s->dev,
 		.model = &s->part,
+		.kinds = &s->kinds,
 		.block_size = (int)s->block_size,
 		.max_context = (int)s->lim.max_context,
+		.max_rows = (int)s->lim.max_rows,
 		.weights_bytes = weights_bytes,
 		.kv_bytes = s->load.kv_bytes,
 		.swap_bytes = s->load.swap_bytes,
@@ -207,9 +212,9 @@ static int size_cache(struct step *s, const struct cache_args *ca, struct why *w
 		log_info("cache", "one pool blocks=%u bytes=%lld swap_bytes=%llu copies=none",
 			 s->lim.n_blocks, (long long)(s->cache.block_bytes * s->cache.n_blocks),
 			 (unsigned long long)s->load.swap_bytes);
-	uint64_t holds = (uint64_t)s->lim.n_blocks * s->block_size;
+	const uint32_t holds = kinds_tokens(&s->kinds.kinds, s->lim.n_blocks, s->block_size, s->lim.max_rows);
 	if (!s->load.max_context && holds < s->lim.max_context)
-		s->lim.max_context = (uint32_t)holds;
+		s->lim.max_context = holds;
 	s->own_blocks = s->lim.n_blocks;
 	s->own_host_blocks = s->lim.n_host_blocks;
 	s->own_context = s->lim.max_context;
@@ -251,6 +256,7 @@ int step_profile(struct step *s, struct why *why)
 		.model = s->model,
 		.group = s->group,
 		.config = &s->part,
+		.kinds = &s->kinds,
 		.lim = &s->lim,
 		.block_size = s->block_size,
 		.max_logits = s->max_logits,
@@ -306,6 +312,7 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.dev = s->dev,
 		.stream = s->stream,
 		.config = &s->part,
+		.kinds = &s->kinds,
 		.shard = &s->shard,
 		.weights = w,
 		.max_rows = (int)s->lim.max_rows,
@@ -372,6 +379,8 @@ int step_open_state(struct step *s, struct why *why)
 		.max_slots = m->max_slots,
 		.max_context = m->max_context,
 		.max_blocks = (m->max_context + s->block_size - 1) / s->block_size,
+		.block_size = s->block_size,
+		.kinds = s->kinds.kinds,
 		.n_blocks = m->n_blocks,
 		.n_vocab = m->n_vocab,
 	};
@@ -439,7 +448,8 @@ static void describe(const struct step *s)
 				     .n_threads = info.n_threads,
 				     .layers_bytes = model_layers_bytes(s->model),
 				     .head_bytes = model_head_bytes(s->model),
-				     .kv_token_bytes = s->cache.block_bytes / (int64_t)s->block_size,
+				     .kv_token_bytes = s->cache.block_bytes * (int64_t)s->cache.kinds.n /
+						       (int64_t)s->block_size,
 				     .layers_macs = model_config_row_macs(&c),
 				     .head_macs = (int64_t)c.hidden * s->shard.widths[s->shard.rank],
 				     .experts = model_row_experts(s->model),

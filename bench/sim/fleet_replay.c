@@ -155,8 +155,8 @@ static void on_load(struct sim *s, struct sim_worker *w, const struct bus_load *
 static int on_plan(struct sim *s, struct sim_worker *w, const void *bytes, size_t n, struct why *why)
 {
 	const struct engine_config *c = &s->engine;
-	const struct bus_limits lim = {c->max_seqs,      c->max_rows, c->max_seqs, c->model_context,
-				       s->cfg->n_blocks, 0,           REPLAY_VOCAB};
+	const struct bus_limits lim = {c->max_seqs,      c->max_rows, c->max_seqs,  c->model_context,
+				       s->cfg->n_blocks, 0,           REPLAY_VOCAB, 1};
 	struct plan *p = &s->plan;
 	int rc = bus_decode_plan(bytes, n, &lim, p, why);
 	if (rc)

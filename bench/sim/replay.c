@@ -412,9 +412,9 @@ static bool plan_one(struct replay *r)
 static int apply_one(struct replay *r, struct why *why)
 {
 	const struct replay_config *c = r->cfg;
-	const struct bus_limits lim = {c->sched.max_seqs, c->sched.max_rows, c->sched.max_seqs,
-				       c->max_context,    c->n_blocks,       c->n_host_blocks,
-				       REPLAY_VOCAB};
+	const struct bus_limits lim = {
+		c->sched.max_seqs, c->sched.max_rows, c->sched.max_seqs, c->max_context,
+		c->n_blocks,       c->n_host_blocks,  REPLAY_VOCAB,      1};
 	struct flight *f = &r->flight[r->first_flight];
 	r->first_flight = (r->first_flight + 1) % SCHED_AHEAD;
 	r->n_flight--;

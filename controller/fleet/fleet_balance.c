@@ -68,7 +68,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 static uint64_t steps_until_admitted(const struct taker *t, const struct group *g)
 {
 	const struct sched_stats *st = &t->stats;
-	uint64_t room = (uint64_t)(st->n_free + st->n_cached) * t->from->block_size;
+	uint64_t room = (uint64_t)(st->n_free + st->n_cached) * t->from->block_size / t->from->kinds.n;
 	uint64_t need = t->ahead_prompt + t->ahead_left + longest(g)->n_tokens;
 	uint32_t n = t->running.n_running;
 	if (n == 0 || (n + t->n_ahead < t->f->cfg->max_seqs && need < room))
@@ -292,7 +292,7 @@ static void take_over(struct fleet *f, struct replica *r, const struct sched_sta
 	bool passed[ENGINE_REPLICAS_MAX] = {false}; /* r itself, and replicas that have no group for it */
 	struct taker t = {.f = f, .to = r, .n_slots = f->cfg->max_seqs - st->n_running, .now_us = now_us};
 	uint32_t at;
-	t.room = (uint64_t)(st->n_free + st->n_cached) * r->block_size;
+	t.room = (uint64_t)(st->n_free + st->n_cached) * r->block_size / r->kinds.n;
 	for (uint32_t i = 0; i < f->n_replicas; i++)
 		passed[i] = f->replicas[i] == r;
 	while (!is_full(&t) && (t.from = most_queued(f, passed, &at))) {

@@ -51,6 +51,8 @@ struct replica *replica_new(const struct engine_config *cfg, uint64_t id, uint64
 	r->sched = replica_sched_new(cfg);
 	r->constraints = constraints_new(cfg->max_seqs);
 	r->block_size = cfg->block_size;
+	r->chunk = cfg->chunk && cfg->chunk < cfg->max_rows ? cfg->chunk : cfg->max_rows;
+	r->kinds = KINDS_ONE;
 	r->model_context = cfg->model_context;
 	return r;
 }
@@ -91,11 +93,13 @@ int replica_start(struct replica *r, uint32_t *odd, struct why *why)
 		r->block_bytes = b->block_bytes > r->block_bytes ? b->block_bytes : r->block_bytes;
 		r->link_bps = b->link_bps < r->link_bps ? b->link_bps : r->link_bps;
 	}
-	uint64_t pool = (uint64_t)n_blocks * r->block_size;
-	r->max_context = pool < r->model_context ? (uint32_t)pool : r->model_context;
-	uint64_t full = ((uint64_t)r->model_context + r->block_size - 1) / r->block_size;
+	r->kinds = first->kinds.n ? first->kinds : KINDS_ONE;
+	const uint32_t pool = kinds_tokens(&r->kinds, n_blocks, r->block_size, r->chunk);
+	r->max_context = pool < r->model_context ? pool : r->model_context;
+	const uint64_t full = kinds_blocks(&r->kinds, r->model_context, r->block_size, r->chunk);
 	r->full_kv_bytes = pool < r->model_context ? full * r->block_bytes : 0;
 	snprintf(r->numerics, sizeof r->numerics, "%s", first->numerics);
+	sched_set_kinds(r->sched, &r->kinds);
 	sched_start(r->sched, n_blocks, n_host, r->epoch);
 	r->stream_above_rows = first->stream_above_rows;
 	sched_stream_above_rows(r->sched, r->stream_above_rows);
@@ -197,7 +201,7 @@ uint64_t replica_load(const struct replica *r)
 	struct sched_stats st;
 	sched_stats(r->sched, &st);
 	uint64_t held = st.n_blocks - st.n_free - st.n_cached;
-	return st.queued_tokens + st.begun_tokens + held * r->block_size;
+	return st.queued_tokens + st.begun_tokens + held * r->block_size / r->kinds.n;
 }
 
 static void rates(const struct replica *r, int64_t now_us, struct counts *c)

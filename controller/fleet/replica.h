@@ -58,6 +58,8 @@ struct replica {
 		uint64_t prompt, generated;
 	} rate[REPLICA_RATE_SECONDS];
 	uint32_t block_size, model_context;
+	uint32_t chunk;         /* most prompt tokens of a sequence in a step */
+	struct kinds kinds;     /* of layers, as the workers report them */
 	uint64_t full_kv_bytes; /* bytes of a pool that would hold model_context; 0: the pool does */
 	struct {                /* [n_out] encoded plans that are not sent yet */
 		struct buf bytes;

@@ -7,9 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* In struct blocks_later: a block that is evicted before all others. */
+#define USELESS (1u << 31)
+
 struct blocks {
 	uint32_t n;    /* blocks in the pool */
 	uint32_t size; /* tokens of a block */
+	struct kinds kinds;
+	bool has_windows;
 	uint32_t n_free;
 	uint32_t *free; /* [n_free] stack: the block freed last is taken first, as its cache lines are warm */
 	uint32_t *refs; /* [n] references */
@@ -29,14 +34,15 @@ struct blocks {
 	uint32_t n_surveys;
 };
 
-static void lru_add(struct blocks *b, uint32_t id)
+/* Put a block into its ring: at the end, or, if it is useless, at the beginning. */
+static void lru_add(struct blocks *b, uint32_t id, bool useless)
 {
 	const bool retained = contents_retained(b->contents, b->store, id);
-	const uint32_t head = b->n + retained;
-	b->lru[id].prev = b->lru[head].prev;
-	b->lru[id].next = head;
+	const uint32_t head = b->n + retained, next = useless && !retained ? b->lru[head].next : head;
+	b->lru[id].prev = b->lru[next].prev;
+	b->lru[id].next = next;
 	b->lru[b->lru[id].prev].next = id;
-	b->lru[head].prev = id;
+	b->lru[next].prev = id;
 	b->n_cached++;
 	b->n_retained += retained;
 }
@@ -67,34 +73,34 @@ static void evict(struct blocks *b)
 }
 
 /* A block without references goes to the cache, or becomes free. */
-static void set_unused(struct blocks *b, uint32_t id)
+static void set_unused(struct blocks *b, uint32_t id, bool useless)
 {
 	if (contents_kept(b->contents, b->store, id))
-		lru_add(b, id);
+		lru_add(b, id, useless);
 	else
 		set_free(b, id);
 }
 
 /* Change how many preempted sequences retain a node.  A cached block of the node changes its ring. */
-static void retain(struct blocks *b, int32_t node, int change)
+static void retain(struct blocks *b, int32_t node, uint32_t kind, int change)
 {
-	const int32_t id = contents_at(b->contents, node, b->store);
+	const int32_t id = contents_at(b->contents, node, kind, b->store);
 	const bool cached = id != CONTENTS_NONE && b->refs[id] == 0;
 	if (cached)
 		lru_remove(b, (uint32_t)id);
-	contents_retain(b->contents, node, b->store, change);
+	contents_retain(b->contents, node, kind, change);
 	if (cached)
-		set_unused(b, (uint32_t)id);
+		set_unused(b, (uint32_t)id, false);
 }
 
-void blocks_retain(struct blocks *b, int32_t node)
+void blocks_retain(struct blocks *b, int32_t node, uint32_t kind)
 {
-	retain(b, node, 1);
+	retain(b, node, kind, 1);
 }
 
-void blocks_unretain(struct blocks *b, int32_t node)
+void blocks_unretain(struct blocks *b, int32_t node, uint32_t kind)
 {
-	retain(b, node, -1);
+	retain(b, node, kind, -1);
 }
 
 uint32_t blocks_take(struct blocks *b)
@@ -115,24 +121,31 @@ void blocks_ref(struct blocks *b, uint32_t id)
 		lru_remove(b, id); /* a block without references can only be a cached one */
 }
 
-void blocks_unref(struct blocks *b, uint32_t id, struct blocks_later *later)
+static void unref(struct blocks *b, uint32_t id, bool useless, struct blocks_later *later)
 {
 	assert(id < b->n && b->refs[id] > 0);
 	if (later) {
 		array_grow(later->ids, later->cap, later->n + 1);
-		later->ids[later->n++] = id;
+		later->ids[later->n++] = id | (useless ? USELESS : 0);
 		return;
 	}
 	if (--b->refs[id] == 0)
-		set_unused(b, id);
+		set_unused(b, id, useless);
 }
 
-struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, struct contents *c,
-			  enum contents_store store)
+void blocks_unref(struct blocks *b, uint32_t id, struct blocks_later *later)
+{
+	unref(b, id, false, later);
+}
+
+struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, const struct kinds *kinds,
+			  struct contents *c, enum contents_store store)
 {
 	struct blocks *b = xcalloc(1, sizeof *b);
 	b->n = b->n_free = n_blocks;
 	b->size = block_size;
+	b->kinds = *kinds;
+	b->has_windows = kinds_have_windows(kinds);
 	b->contents = c;
 	b->store = store;
 	b->free = xmalloc(n_blocks * sizeof *b->free);
@@ -192,6 +205,26 @@ uint32_t blocks_for(const struct blocks *b, uint32_t n_tokens)
 	return n_tokens / b->size + (n_tokens % b->size != 0);
 }
 
+uint32_t blocks_first(const struct blocks *b, uint32_t kind, uint32_t position)
+{
+	return kinds_first(&b->kinds, kind, position) / b->size;
+}
+
+uint32_t blocks_held(const struct blocks *b, const struct block_table *t)
+{
+	uint32_t n = t->n * b->kinds.n;
+	for (uint32_t k = 0; t->n && b->has_windows && k < b->kinds.n; k++)
+		n -= blocks_first(b, k, t->from);
+	return n;
+}
+
+/* Return the block of a kind in a row, or NULL: the row is before the kind's window. */
+static uint32_t *block_at(const struct blocks *b, const struct block_table *t, uint32_t row, uint32_t kind)
+{
+	uint32_t *id = &t->ids[(size_t)row * b->kinds.n + kind];
+	return *id == (uint32_t)CONTENTS_NONE ? NULL : id;
+}
+
 static bool has_node(const struct blocks *b, uint32_t id)
 {
 	return contents_node(b->contents, b->store, id) != CONTENTS_NONE;
@@ -215,55 +248,94 @@ uint32_t blocks_cells(const struct blocks *b, struct blocks_cell *cells, uint32_
 uint32_t blocks_missing(const struct blocks *b, const struct block_table *t, uint32_t n_tokens,
 			uint32_t write_from)
 {
-	uint32_t want = blocks_for(b, n_tokens);
-	uint32_t missing = want > t->n ? want - t->n : 0;
+	const uint32_t want = blocks_for(b, n_tokens), n_kinds = b->kinds.n;
+	uint32_t missing = want > t->n ? (want - t->n) * n_kinds : 0;
 	for (uint32_t i = write_from / b->size; i < t->n && i < want; i++)
-		missing += b->refs[t->ids[i]] > 1;
+		for (uint32_t k = 0; k < n_kinds; k++)
+			missing += b->refs[*block_at(b, t, i, k)] > 1;
 	return missing;
 }
 
-static void push(struct block_table *t, uint32_t id)
+/* Make room for one more row, and return it. */
+static uint32_t *push(const struct blocks *b, struct block_table *t)
 {
-	array_grow(t->ids, t->cap, t->n + 1);
-	t->ids[t->n++] = id;
+	if ((t->n + 1) * b->kinds.n > t->cap)
+		block_table_reserve(b, t, t->n ? 2 * t->n : 8);
+	return t->ids + (size_t)t->n++ * b->kinds.n;
 }
 
 void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uint32_t write_from,
 		 const struct blocks_change *change, struct blocks_later *later)
 {
-	uint32_t want = blocks_for(b, n_tokens);
-	for (uint32_t i = write_from / b->size; i < t->n && i < want; i++) {
-		uint32_t old = t->ids[i];
-		if (b->refs[old] == 1)
-			continue;
-		t->ids[i] = blocks_take(b);
-		change->copy(change->user, old, t->ids[i]);
-		change->entry(change->user, i, t->ids[i]);
-		blocks_unref(b, old, later);
-	}
+	const uint32_t want = blocks_for(b, n_tokens), n_kinds = b->kinds.n;
+	for (uint32_t i = write_from / b->size; i < t->n && i < want; i++)
+		for (uint32_t k = 0; k < n_kinds; k++) {
+			uint32_t *id = block_at(b, t, i, k), old = *id;
+			if (b->refs[old] == 1)
+				continue;
+			*id = blocks_take(b);
+			change->copy(change->user, old, *id);
+			change->entry(change->user, k, i, *id);
+			blocks_unref(b, old, later);
+		}
 	while (t->n < want) {
-		push(t, blocks_take(b));
-		change->entry(change->user, t->n - 1, t->ids[t->n - 1]);
+		uint32_t *row = push(b, t);
+		for (uint32_t k = 0; k < n_kinds; k++) {
+			row[k] = blocks_take(b);
+			change->entry(change->user, k, t->n - 1, row[k]);
+		}
 	}
 	t->n_writable = want * b->size;
 }
 
-void blocks_share(struct blocks *b, struct block_table *to, struct block_table *from, uint32_t n_blocks)
+void blocks_share(struct blocks *b, struct block_table *to, struct block_table *from, uint32_t n_rows)
 {
-	assert(to->n == 0 && n_blocks <= from->n);
+	assert(to->n == 0 && n_rows <= from->n);
 	from->n_writable = to->n_writable = 0;
-	for (uint32_t i = 0; i < n_blocks; i++) {
-		blocks_ref(b, from->ids[i]);
-		push(to, from->ids[i]);
+	to->from = from->from;
+	for (uint32_t i = 0; i < n_rows; i++) {
+		uint32_t *row = push(b, to);
+		memcpy(row, from->ids + (size_t)i * b->kinds.n, b->kinds.n * sizeof *row);
+		for (uint32_t k = 0; k < b->kinds.n; k++)
+			if (block_at(b, to, i, k))
+				blocks_ref(b, row[k]);
 	}
 }
 
-void block_table_reserve(struct block_table *t, uint32_t n)
+bool blocks_reach(const struct blocks *b, const struct block_table *t, uint32_t position)
 {
-	if (n <= t->cap)
+	for (uint32_t k = 0; b->has_windows && k < b->kinds.n; k++)
+		if (blocks_first(b, k, t->from) > blocks_first(b, k, position))
+			return false;
+	return true;
+}
+
+void blocks_trim(struct blocks *b, struct block_table *t, uint32_t position, const uint32_t *keep,
+		 uint32_t n_keep, struct blocks_later *later)
+{
+	if (!b->has_windows || position <= t->from)
 		return;
-	t->ids = xrealloc(t->ids, n, sizeof *t->ids);
-	t->cap = n;
+	for (uint32_t k = 0; k < b->kinds.n; k++) {
+		const uint32_t end = blocks_first(b, k, position);
+		assert(end <= t->n);
+		for (uint32_t i = blocks_first(b, k, t->from); i < end; i++) {
+			bool useless = true;
+			for (uint32_t j = 0; j < n_keep; j++)
+				useless &= i < blocks_first(b, k, keep[j]) || i * b->size >= keep[j];
+			uint32_t *id = block_at(b, t, i, k);
+			unref(b, *id, useless, later);
+			*id = (uint32_t)CONTENTS_NONE;
+		}
+	}
+	t->from = position;
+}
+
+void block_table_reserve(const struct blocks *b, struct block_table *t, uint32_t n)
+{
+	if (n * b->kinds.n <= t->cap)
+		return;
+	t->cap = n * b->kinds.n;
+	t->ids = xrealloc(t->ids, t->cap, sizeof *t->ids);
 }
 
 void blocks_forget(struct blocks *b)
@@ -290,14 +362,19 @@ void blocks_drop(struct blocks *b, struct block_table *t, struct blocks_later *l
 	t->n_writable = 0;
 	/* Backwards, so that the end of a cached chain is evicted before its beginning, which stays
 	 * usable. */
-	while (t->n > 0)
-		blocks_unref(b, t->ids[--t->n], later);
+	while (t->n > 0) {
+		t->n--;
+		for (uint32_t k = 0; k < b->kinds.n; k++)
+			if (block_at(b, t, t->n, k))
+				blocks_unref(b, *block_at(b, t, t->n, k), later);
+	}
+	t->from = 0;
 }
 
 void blocks_release(struct blocks *b, struct blocks_later *later)
 {
 	for (uint32_t i = 0; i < later->n; i++)
-		blocks_unref(b, later->ids[i], NULL);
+		unref(b, later->ids[i] & ~USELESS, later->ids[i] & USELESS, NULL);
 	later->n = 0;
 }
 
@@ -324,17 +401,26 @@ void blocks_check(const struct blocks *b, const struct block_table *const *table
 {
 	uint32_t *refs = xcalloc(b->n + 1, sizeof *refs), n_held = 0;
 	for (size_t i = 0; i < n_tables; i++)
-		for (uint32_t k = 0; k < tables[i]->n; k++)
-			refs[tables[i]->ids[k]]++;
+		for (uint32_t k = 0; k < tables[i]->n * b->kinds.n; k++) {
+			const struct block_table *t = tables[i];
+			const uint32_t row = k / b->kinds.n, kind = k % b->kinds.n;
+			const bool read = row >= blocks_first(b, kind, t->from);
+			if (read != (t->ids[k] != (uint32_t)CONTENTS_NONE))
+				broken("a window of a table", row, t->ids[k], kind);
+			if (read)
+				refs[t->ids[k]]++;
+		}
 	for (size_t i = 0; i < n_laters; i++)
 		for (uint32_t k = 0; k < laters[i]->n; k++)
-			refs[laters[i]->ids[k]]++;
+			refs[laters[i]->ids[k] & ~USELESS]++;
 	for (uint32_t id = 0; id < b->n; id++) {
 		if (refs[id] != b->refs[id])
 			broken("references", id, b->refs[id], refs[id]);
 		n_held += refs[id] > 0;
 		const int32_t node = contents_node(b->contents, b->store, id);
-		if (node != CONTENTS_NONE && contents_at(b->contents, node, b->store) != (int32_t)id)
+		if (node != CONTENTS_NONE &&
+		    contents_at(b->contents, node, contents_kind(b->contents, b->store, id), b->store) !=
+			    (int32_t)id)
 			broken("the node has another copy", id, (uint32_t)node, id);
 	}
 	for (uint32_t i = 0; i < b->n_free; i++)

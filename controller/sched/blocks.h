@@ -21,6 +21,9 @@
  * references such a block is cached.  When no block is free, cached blocks are evicted, least recently used
  * first, and those that a preempted sequence will continue from (retained) after all others.
  *
+ * All kinds of layers (base/kinds.h) share the pool.  A table has a row for each logical block, with a block
+ * of each kind.  Rows before the window of a kind have none, CONTENTS_NONE (blocks_trim).
+ *
  * After every step: free + cached + held == total, and the reference count of a block equals the number of
  * tables and pending releases that name it (blocks_check). */
 #ifndef QUERN_CONTROLLER_SCHED_BLOCKS_H
@@ -31,10 +34,11 @@
 struct blocks;
 
 struct block_table {
-	uint32_t *ids; /* [n] physical block of each logical one */
-	uint32_t n, cap;
+	uint32_t *ids;       /* [n][kinds] physical blocks of each logical one */
+	uint32_t n, cap;     /* rows; room for ids */
 	uint32_t n_writable; /* tokens up to which blocks_grow() has nothing to do, if writes continue
 				where the previous writes ended */
+	uint32_t from;       /* the table has what positions from here on read */
 };
 
 /* References to release when the result of a plan has arrived. */
@@ -45,14 +49,14 @@ struct blocks_later {
 
 /* Callbacks for the changes that blocks_grow() makes, for the plan. */
 struct blocks_change {
-	void (*entry)(void *user, uint32_t logical, uint32_t block);
+	void (*entry)(void *user, uint32_t kind, uint32_t logical, uint32_t block);
 	void (*copy)(void *user, uint32_t from, uint32_t to);
 	void *user;
 };
 
-/* c: the contents that this pool stores. */
-struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, struct contents *c,
-			  enum contents_store store);
+/* kinds: copied.  c: the contents that this pool stores. */
+struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, const struct kinds *kinds,
+			  struct contents *c, enum contents_store store);
 void blocks_free(struct blocks *b); /* NULL is fine */
 uint32_t blocks_total(const struct blocks *b);
 uint32_t blocks_n_free(const struct blocks *b); /* available: free or cached */
@@ -60,8 +64,12 @@ uint32_t blocks_n_cached(const struct blocks *b);
 uint32_t blocks_n_retained(const struct blocks *b); /* cached blocks that are retained */
 uint64_t blocks_n_lost(const struct blocks *b);     /* retained blocks evicted so far */
 uint32_t blocks_n_refs(const struct blocks *b, uint32_t id);
-/* Return the number of blocks that hold n_tokens. */
+/* Return the number of rows that hold n_tokens. */
 uint32_t blocks_for(const struct blocks *b, uint32_t n_tokens);
+/* Return the first row in which the position reads a block of this kind. */
+uint32_t blocks_first(const struct blocks *b, uint32_t kind, uint32_t position);
+/* Return the number of blocks in a table. */
+uint32_t blocks_held(const struct blocks *b, const struct block_table *t);
 
 /* A section of the pool: n consecutive blocks, of which `held` have references and `cached` are cached; the
  * rest are free. */
@@ -81,8 +89,15 @@ uint32_t blocks_missing(const struct blocks *b, const struct block_table *t, uin
  * had to the originals of the copies. */
 void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uint32_t write_from,
 		 const struct blocks_change *change, struct blocks_later *later);
-/* Share the first n_blocks blocks of `from` with `to`, an empty table. */
-void blocks_share(struct blocks *b, struct block_table *to, struct block_table *from, uint32_t n_blocks);
+/* Share the first n_rows rows of `from` with `to`, an empty table. */
+void blocks_share(struct blocks *b, struct block_table *to, struct block_table *from, uint32_t n_rows);
+/* Return whether t has the blocks that this position and later ones read. */
+bool blocks_reach(const struct blocks *b, const struct block_table *t, uint32_t position);
+/* Give up the blocks that neither this position nor later ones read.  Sequences often continue from a
+ * position in keep [n_keep]: a block that such a position reads is cached as any other.  Any other block of a
+ * window is the next to be evicted. */
+void blocks_trim(struct blocks *b, struct block_table *t, uint32_t position, const uint32_t *keep,
+		 uint32_t n_keep, struct blocks_later *later);
 /* For callers that fill tables themselves.  blocks_take: return a block with one reference.  blocks_ref: add
  * a reference to a block.  blocks_unref: give one up, at blocks_release(later), or at once if later is
  * NULL. */
@@ -90,12 +105,13 @@ uint32_t blocks_take(struct blocks *b);
 void blocks_ref(struct blocks *b, uint32_t id);
 void blocks_unref(struct blocks *b, uint32_t id, struct blocks_later *later);
 
-/* Reserve capacity for n blocks, so that growing to n allocates nothing. */
-void block_table_reserve(struct block_table *t, uint32_t n);
+/* Reserve capacity for n rows, so that growing to n allocates nothing. */
+void block_table_reserve(const struct blocks *b, struct block_table *t, uint32_t n);
 
-/* A preempted sequence will continue from the node's block, or no longer.  The caller holds the node. */
-void blocks_retain(struct blocks *b, int32_t node);
-void blocks_unretain(struct blocks *b, int32_t node);
+/* A preempted sequence will continue from the node's block for a kind, or no longer.  The caller holds the
+ * node. */
+void blocks_retain(struct blocks *b, int32_t node, uint32_t kind);
+void blocks_unretain(struct blocks *b, int32_t node, uint32_t kind);
 
 /* Make all cached blocks free, except retained ones; their contents are lost. */
 void blocks_forget(struct blocks *b);

@@ -146,7 +146,7 @@ void sched_enter(struct sched *s, struct seq *q)
 	q->slot = s->slots[--s->n_slots];
 	q->entered = s->number + 1;
 	q->n_entered = seq_total(q);
-	block_table_reserve(&q->table,
+	block_table_reserve(s->blocks, &q->table,
 			    blocks_for(s->blocks, q->group->n_prompt + q->group->params.max_tokens));
 }
 
@@ -199,7 +199,7 @@ void sched_forget(struct sched *s, struct seq *q)
 {
 	const enum contents_store store = seq_is_swapped(q) ? STORE_HOST : STORE_DEVICE;
 	s->n_swapped -= seq_is_swapped(q);
-	s->n_leaving -= q->leaving ? q->table.n : 0;
+	s->n_leaving -= q->leaving ? blocks_held(s->blocks, &q->table) : 0;
 	q->leaving = false;
 	sched_unretain(s, q);
 	blocks_drop(sched_blocks(s, store), &q->table, sched_later(s, store));
@@ -213,47 +213,13 @@ void sched_recompute(struct sched *s, struct seq *q)
 	sched_exit(s, q);
 }
 
-/* Without a cache, groups find nothing of each other; the outputs of one group still share its contents. */
-struct contents_root sched_root(const struct sched *s, const struct group *g)
-{
-	return (struct contents_root){.salt = g->salt, .owner = s->cfg.no_cache ? g->job + 1 : 0};
-}
-
-void sched_name(struct sched *s, struct seq *q, uint32_t n, int32_t node)
-{
-	if (node == q->node)
-		return;
-	contents_hold(s->contents, node);
-	contents_release(s->contents, q->node);
-	q->n_named = n;
-	q->node = node;
-}
-
-void sched_publish(struct sched *s, struct seq *q)
-{
-	uint32_t size = s->cfg.block_size;
-	uint32_t known = q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens;
-	for (; (q->n_named + 1) * size <= known; q->n_named++) {
-		const struct contents_root root = sched_root(s, q->group);
-		const uint32_t id = q->table.ids[q->n_named], *tokens = q->tokens + (size_t)q->n_named * size;
-		const int32_t node = contents_add(s->contents, &root, q->node, tokens);
-		if (node == CONTENTS_NONE)
-			return;
-		/* If two sequences compute the same tokens at the same time, one block gets the name. */
-		if (contents_at(s->contents, node, STORE_DEVICE) == CONTENTS_NONE) {
-			contents_lost(s->contents, STORE_DEVICE, id); /* of the block when it was not full */
-			contents_put(s->contents, node, STORE_DEVICE, id);
-		}
-		q->node = node;
-	}
-}
-
 /* ---- groups: lifecycle ---- */
 
 struct sched *sched_new(const struct sched_config *cfg)
 {
 	struct sched *s = xcalloc(1, sizeof *s);
 	s->cfg = *cfg;
+	s->kinds = KINDS_ONE;
 	if (s->cfg.chunk == 0 || s->cfg.chunk > s->cfg.max_rows)
 		s->cfg.chunk = s->cfg.max_rows;
 	if (s->cfg.first_prompt_rows == 0)
@@ -540,14 +506,20 @@ void sched_fail(struct sched *s, struct group *g, enum code code, const char *wh
 
 /* ---- worker ---- */
 
+void sched_set_kinds(struct sched *s, const struct kinds *kinds)
+{
+	assert(!s->blocks && kinds->n >= 1 && kinds->n <= KINDS_MAX);
+	s->kinds = *kinds;
+}
+
 void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch)
 {
 	assert(s->n_running == 0 && s->n_flight == 0);
 	free_pools(s);
-	s->contents = contents_new((uint32_t[STORES]){n_blocks, n_host_blocks}, s->cfg.block_size,
+	s->contents = contents_new((uint32_t[STORES]){n_blocks, n_host_blocks}, s->cfg.block_size, &s->kinds,
 				   !s->cfg.no_cache, s->cfg.seed);
-	s->blocks = blocks_new(n_blocks, s->cfg.block_size, s->contents, STORE_DEVICE);
-	s->host = blocks_new(n_host_blocks, s->cfg.block_size, s->contents, STORE_HOST);
+	s->blocks = blocks_new(n_blocks, s->cfg.block_size, &s->kinds, s->contents, STORE_DEVICE);
+	s->host = blocks_new(n_host_blocks, s->cfg.block_size, &s->kinds, s->contents, STORE_HOST);
 	s->epoch = epoch;
 	s->number = s->fair_number = s->victim_number = 0;
 	s->served_us = 0;
@@ -824,6 +796,8 @@ static void check_seq(const struct sched *s, const struct seq *q)
 		     "blocks of a sequence that has ended");
 	sched_ensure((q->n_slack ? sched_reach(q, 0) : q->n_computed) <= q->table.n * s->cfg.block_size,
 		     "a token computed without a block for it");
+	sched_ensure(!q->table.n || blocks_reach(s->blocks, &q->table, q->n_computed),
+		     "a window without its blocks");
 	sched_ensure((q->n_named > 0) == (q->node != CONTENTS_NONE), "the node of the named blocks");
 	sched_ensure(!runs || blocks_missing(s->blocks, &q->table, q->table.n_writable, q->n_computed) == 0,
 		     "a shared block counted as writable");
@@ -860,7 +834,7 @@ void sched_check(const struct sched *s)
 			n_swapped += seq_is_swapped(q);
 			holds[n_holds++] = q->node;
 			n_held += q->held;
-			n_leaving += q->leaving ? q->table.n : 0;
+			n_leaving += q->leaving ? blocks_held(s->blocks, &q->table) : 0;
 			begun_tokens += q->backlog;
 			check_seq(s, q);
 			const enum contents_store store = seq_is_swapped(q) ? STORE_HOST : STORE_DEVICE;

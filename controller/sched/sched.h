@@ -94,6 +94,8 @@ void sched_events_fini(struct sched_events *e);
 struct sched *sched_new(const struct sched_config *cfg);
 void sched_free(struct sched *s); /* with all its groups; NULL is fine */
 
+/* Set the kinds of the model's layers, for the next sched_start(); the default is one without a window. */
+void sched_set_kinds(struct sched *s, const struct kinds *kinds);
 /* Start serving: a worker is ready, with all these blocks free.  Plans are numbered from 1. */
 void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch);
 /* Cost of a step, used to size the chunks of prompts. */

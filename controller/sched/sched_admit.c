@@ -64,15 +64,25 @@ enum queue_ready sched_is_ready(const struct seq *q, void *user)
 
 /* ---- room ---- */
 
+/* Return the position from which q continues if a sibling has the whole prompt: at least one row is computed,
+ * to sample a token from. */
+static uint32_t after_prompt(const struct seq *q)
+{
+	const uint32_t total = seq_total(q);
+	return q->group->n_prompt < total ? q->group->n_prompt : total - 1;
+}
+
 /* Return a running sibling that has the whole prompt in its blocks.  A sibling that this plan admits does not
- * count: the plan may compute, after the copies, blocks that it found in the prefix cache. */
-static struct seq *prompt_holder(const struct seq *q, uint64_t number)
+ * count: the plan may compute, after the copies, blocks that it found in the prefix cache.  Nor does one that
+ * has given up the windows at the end of the prompt. */
+static struct seq *prompt_holder(const struct sched *s, const struct seq *q, uint64_t number)
 {
 	struct group *g = q->group;
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		struct seq *o = &g->seqs[i];
 		if (o != q && o->state == SEQ_RUNNING && o->entered != number &&
-		    cached_before(o, number) >= g->n_prompt)
+		    cached_before(o, number) >= g->n_prompt &&
+		    blocks_reach(s->blocks, &o->table, after_prompt(q)))
 			return o;
 	}
 	return NULL;
@@ -85,77 +95,88 @@ static uint32_t watermark(const struct sched *s)
 	uint32_t n = s->n_running ? blocks_total(s->blocks) / WATERMARK : 0;
 	for (uint32_t i = 0; i < s->n_running; i++) {
 		const struct seq *q = s->running[i];
-		uint32_t all = seq_decodes(q) ? 0 : blocks_for(s->blocks, seq_total(q) + 1);
-		n += all > q->table.n ? all - q->table.n : 0;
+		const uint32_t all = seq_decodes(q) ? 0 : sched_blocks_of(s, seq_total(q) + 1);
+		const uint32_t has = all ? blocks_held(s->blocks, &q->table) : 0;
+		n += all > has ? all - has : 0;
 	}
 	return n;
 }
-
-#define ON_HOST (1u << 31)
 
 /* The positions that q need not compute, and their blocks. */
 struct start {
 	struct seq *holder; /* a sibling that holds them: the prompt */
 	bool retained;      /* q retains them */
 	uint32_t n;         /* positions */
-	const uint32_t
-		*ids; /* blocks, all full, unless holder or retained is set; ON_HOST: of the host pool */
-	int32_t node; /* node of the last block, unless holder or retained is set */
+	/* [*][kinds] blocks as in contents_match(); all rows are full, unless holder or retained is set */
+	const uint32_t *ids;
+	int32_t node; /* node of the last row, unless holder or retained is set */
 };
 
-/* Extend a prefix of n blocks, found in the device pool, by blocks that only the host pool has, and by blocks
- * after them.  Return its length in blocks; it stays n if copying costs more than computing. */
-static uint32_t extend_from_host(const struct sched *s, const struct seq *q, uint32_t n, uint32_t max,
-				 struct start *st)
+/* Find the longest cached prefix of q, of at most max rows: its blocks are in q's table.  Blocks that only
+ * the host pool has count if copying them is estimated to cost less than computing their tokens. */
+static struct contents_found find_cached(const struct sched *s, const struct seq *q, uint32_t max)
 {
 	const struct contents_root root = sched_root(s, q->group);
-	const uint32_t size = s->cfg.block_size;
-	uint32_t end = n, n_copies = 0;
-	int32_t at = st->node;
-	for (; end < max; end++) {
-		const int32_t node = contents_find(s->contents, &root, at, q->tokens + (size_t)end * size);
-		const int32_t id =
-			node == CONTENTS_NONE ? node : contents_at(s->contents, node, STORE_DEVICE);
-		const int32_t copy =
-			node == CONTENTS_NONE ? node : contents_at(s->contents, node, STORE_HOST);
-		if (id == CONTENTS_NONE && copy == CONTENTS_NONE)
-			break;
-		n_copies += id == CONTENTS_NONE;
-		q->table.ids[end] = id == CONTENTS_NONE ? (uint32_t)copy | ON_HOST : (uint32_t)id;
-		at = node;
-	}
-	if (end == n || !sched_copying_pays(s, n_copies, (double)(end - n) * size))
-		return n;
-	st->node = at;
-	return end;
+	const struct contents_found h =
+		contents_match(s->contents, &root, q->tokens, max, true, q->table.ids);
+	if (h.n_host == 0)
+		return h;
+	const struct contents_found d = contents_match(s->contents, &root, q->tokens, max, false, NULL);
+	if (h.n > d.n && sched_copying_pays(s, h.n_host, (double)(h.n - d.n) * s->cfg.block_size))
+		return h;
+	return contents_match(s->contents, &root, q->tokens, max, false, q->table.ids);
 }
 
 static struct start find_start(struct sched *s, struct planning *p, struct seq *q)
 {
 	const struct group *g = q->group;
-	const struct contents_root root = sched_root(s, g);
 	const uint32_t size = s->cfg.block_size;
 	/* If the prompt's own rows are needed, as for prompt logprobs, all are computed. */
 	const bool looks = !s->cfg.no_cache && !params_needs_rows(&g->params);
 	const uint32_t max = looks ? (seq_total(q) - 1) / size : 0;
-	struct seq *holder = prompt_holder(q, p->plan->number);
-	struct start st = {.retained = true, .ids = q->table.ids, .n = sched_retained(s, q, q->table.ids)};
-	const uint32_t n = holder ? g->n_prompt
-				  : contents_match(s->contents, &root, q->tokens, max, STORE_DEVICE,
-						   st.n ? NULL : q->table.ids, &st.node) *
-					    size;
-	if (st.n && st.n >= n)
+	struct seq *holder = prompt_holder(s, q, p->plan->number);
+	const uint32_t n = sched_retained(s, q, q->table.ids);
+	struct start st = {.retained = true, .ids = q->table.ids, .n = n, .holder = NULL};
+	if (holder) {
+		if (n && n >= g->n_prompt)
+			return st;
+		return (struct start){.holder = holder, .n = after_prompt(q), .ids = holder->table.ids};
+	}
+	const struct contents_root root = sched_root(s, g);
+	if (n && n >= size * contents_match(s->contents, &root, q->tokens, max, false, NULL).n)
 		return st;
-	if (holder)
-		st.ids = holder->table.ids;
-	else if (st.n)
-		contents_match(s->contents, &root, q->tokens, max, STORE_DEVICE, q->table.ids, &st.node);
-	st.holder = holder;
-	st.retained = false;
-	st.n = n;
-	if (!holder && blocks_total(s->host))
-		st.n = extend_from_host(s, q, n / size, max, &st) * size;
-	return st;
+	const struct contents_found f = find_cached(s, q, max);
+	q->n_branch = f.n_seen * size;
+	return (struct start){.n = f.n * size, .ids = q->table.ids, .node = f.node};
+}
+
+/* Return how many of n blocks are in use: these are not taken from the free or cached ones. */
+static uint32_t count_used(const struct sched *s, const uint32_t *ids, uint32_t n)
+{
+	uint32_t used = 0;
+	for (uint32_t i = 0; i < n; i++)
+		used += !(ids[i] & CONTENTS_HOST) && blocks_n_refs(s->blocks, ids[i]) > 0;
+	return used;
+}
+
+/* Continue q from cached blocks, found by contents_match() in the ids of q's table. */
+static void take_cached(struct sched *s, struct planning *p, struct seq *q, const struct start *st)
+{
+	const uint32_t rows = st->n / s->cfg.block_size, n = rows * s->kinds.n;
+	uint32_t *ids = q->table.ids;
+	q->table.n = rows;
+	q->table.from = st->n;
+	/* All blocks first: those of the device that are found must not be taken for copies. */
+	for (uint32_t i = 0; i < n; i++)
+		if (ids[i] != (uint32_t)CONTENTS_NONE)
+			blocks_ref(ids[i] & CONTENTS_HOST ? s->host : s->blocks, ids[i] & ~CONTENTS_HOST);
+	sched_name(s, q, rows, st->node);
+	for (uint32_t i = 0; i < n; i++)
+		if (ids[i] != (uint32_t)CONTENTS_NONE && ids[i] & CONTENTS_HOST) {
+			ids[i] &= ~CONTENTS_HOST;
+			sched_swap_block(s, p, STORE_HOST, &ids[i]);
+		}
+	q->n_computed = st->n;
 }
 
 /* Return whether there is room for q.  take: take the part of it that need not be computed: the prompt of a
@@ -163,18 +184,20 @@ static struct start find_start(struct sched *s, struct planning *p, struct seq *
 static bool find_room(struct sched *s, struct planning *p, struct seq *q, bool take)
 {
 	const uint32_t n_free = sched_available(s, q), total = seq_total(q), size = s->cfg.block_size;
+	const uint32_t n_kinds = s->kinds.n;
 	if (q == s->refused && n_free <= s->refused_free && s->number - s->refused_number < REFUSED_PLANS)
 		return false;
 	seq_own_tokens(q);
-	block_table_reserve(&q->table, total / size + 1);
+	block_table_reserve(s->blocks, &q->table, total / size + 1);
 	const struct start st = find_start(s, p, q);
-	const uint32_t n = st.holder ? blocks_for(s->blocks, st.n) : st.n / size;
-	/* Blocks for all its tokens and the next; the last block of a shared prompt will be copied. */
-	uint32_t need = blocks_for(s->blocks, total + 1) + (st.holder != NULL) + watermark(s);
-	for (uint32_t k = 0; k < n; k++)
-		need -= !(st.ids[k] & ON_HOST) && blocks_n_refs(s->blocks, st.ids[k]) > 0;
-	if (st.retained && st.n % size && blocks_n_refs(s->blocks, st.ids[n]) == 0)
-		need += sched_copies_last(s, q, st.ids[n]);
+	const uint32_t rows = st.holder ? blocks_for(s->blocks, q->group->n_prompt) : st.n / size;
+	/* Blocks for all its tokens and the next; the last row of a shared prompt will be copied. */
+	uint32_t need = sched_blocks_of(s, total + 1) + (st.holder ? n_kinds : 0) + watermark(s);
+	need -= count_used(s, st.ids, rows * n_kinds);
+	for (uint32_t k = 0; st.retained && st.n % size && k < n_kinds; k++) {
+		const uint32_t last = st.ids[(size_t)rows * n_kinds + k];
+		need += blocks_n_refs(s->blocks, last) == 0 && sched_copies_last(s, q, k, last);
+	}
 	if (need > n_free) {
 		s->refused_lacks = need - n_free;
 		s->refused = q;
@@ -190,22 +213,11 @@ static bool find_room(struct sched *s, struct planning *p, struct seq *q, bool t
 	}
 	sched_unretain(s, q);
 	if (st.holder) {
-		blocks_share(s->blocks, &q->table, &st.holder->table, n);
+		blocks_share(s->blocks, &q->table, &st.holder->table, rows);
 		sched_name(s, q, 0, CONTENTS_NONE);
-		/* At least one row is computed, to sample a token from. */
-		q->n_computed = st.n < total ? st.n : total - 1;
-	} else {
-		/* All blocks first: those of the device that are found must not be taken for copies. */
-		for (; q->table.n < n; q->table.n++)
-			blocks_ref(st.ids[q->table.n] & ON_HOST ? s->host : s->blocks,
-				   st.ids[q->table.n] & ~ON_HOST);
-		sched_name(s, q, n, st.node);
-		for (uint32_t k = 0; k < n; k++)
-			if (q->table.ids[k] & ON_HOST) {
-				q->table.ids[k] &= ~ON_HOST;
-				sched_swap_block(s, p, STORE_HOST, &q->table.ids[k]);
-			}
 		q->n_computed = st.n;
+	} else {
+		take_cached(s, p, q, &st);
 	}
 	return true;
 }
@@ -219,13 +231,15 @@ static uint32_t swapped_need(struct sched *s, const struct group *g)
 		const struct seq *q = &g->seqs[i];
 		if (!seq_is_swapped(q))
 			continue;
-		for (uint32_t k = 0; k < q->table.n; k++)
-			need += sched_swap_takes(s, STORE_HOST, q->table.ids[k],
-						 blocks_count(s->host, q->table.ids[k]));
-		/* Blocks for the next token, and for a copy of a shared last block.  The table may have
-		 * further blocks, which open runs had reserved. */
+		for (uint32_t k = 0; k < q->table.n * s->kinds.n; k++) {
+			const uint32_t id = q->table.ids[k];
+			if (id != (uint32_t)CONTENTS_NONE)
+				need += sched_swap_takes(s, STORE_HOST, id, blocks_count(s->host, id));
+		}
+		/* Blocks for the next token, and for a copy of a shared last row.  The table may have further
+		 * rows, which open runs had reserved. */
 		const uint32_t want = blocks_for(s->blocks, seq_total(q) + 1);
-		need += (want > q->table.n ? want - q->table.n : 0) + 1;
+		need += ((want > q->table.n ? want - q->table.n : 0) + 1) * s->kinds.n;
 	}
 	return need;
 }
@@ -235,7 +249,7 @@ bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_
 	const uint32_t n_free = sched_available(s, q);
 	const bool swapped = seq_is_swapped(q);
 	const uint32_t need =
-		swapped ? swapped_need(s, q->group) : blocks_for(s->blocks, seq_total(q) + 1) + watermark(s);
+		swapped ? swapped_need(s, q->group) : sched_blocks_of(s, seq_total(q) + 1) + watermark(s);
 	*lacks = s->n_slots && need > n_free ? need - n_free : 0;
 	if (swapped || *lacks == 0)
 		return s->n_slots && *lacks == 0;
@@ -309,15 +323,23 @@ static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 		return false;
 	}
 	queue_admitted(s->queue, g, p->for_age, p->now_us);
+	bool returns[PARAMS_N_MAX] = {false};
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		struct seq *q = &g->seqs[i];
-		if (!seq_is_swapped(q))
+		if (!(returns[i] = seq_is_swapped(q)))
 			continue;
 		/* Forwards: its first blocks, which are cached longest, are not taken for others. */
-		for (uint32_t k = 0; k < q->table.n; k++)
-			sched_swap_block(s, p, STORE_HOST, &q->table.ids[k]);
+		for (uint32_t k = 0; k < q->table.n * s->kinds.n; k++)
+			if (q->table.ids[k] != (uint32_t)CONTENTS_NONE)
+				sched_swap_block(s, p, STORE_HOST, &q->table.ids[k]);
 		s->n_swapped--;
 		sched_enter(s, q);
+	}
+	/* A run may fork outputs that have not begun, so all others have their slots by now. */
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		struct seq *q = &g->seqs[i];
+		if (!returns[i])
+			continue;
 		bool ran = sched_run_seq(s, p, q, true);
 		assert(ran || p->budget == 0 || p->prompt_budget == 0 || sched_beam_stalled(q));
 		send_state(p, q);

@@ -1,6 +1,7 @@
 /* sched_impl.h - declarations that the files of the scheduler share, and no other file includes.
  *
  *   sched.c          groups, waiting and running sequences, slots; results
+ *   sched_names.c    contents of computed blocks
  *   sched_plan.c     the next plan: rows of running sequences and of prompts
  *   sched_admit.c    admits waiting sequences: slots and blocks; swapping in
  *   sched_preempt.c  preempts running sequences; swapping
@@ -84,6 +85,7 @@ struct inflight {
 
 struct sched {
 	struct sched_config cfg;
+	struct kinds kinds;        /* kinds of the model's layers */
 	struct contents *contents; /* NULL until a worker serves, as the pools */
 	struct blocks *blocks;     /* device blocks of the worker: STORE_DEVICE */
 	struct blocks *host;       /* its host blocks: STORE_HOST */
@@ -261,6 +263,9 @@ void sched_name(struct sched *s, struct seq *q, uint32_t n, int32_t node);
 /* Give up the blocks of q, retained ones as well, and with them all computed positions. */
 void sched_forget(struct sched *s, struct seq *q);
 
+/* Return the most blocks that a sequence holds while it grows to n tokens. */
+uint32_t sched_blocks_of(const struct sched *s, uint32_t n);
+
 /* Put the sequence into the queue, as waiting. */
 void sched_wait(struct sched *s, struct seq *q);
 /* End the sequence: it gives up all it holds, and leaves the queue. */
@@ -330,11 +335,12 @@ void sched_unretain(struct sched *s, struct seq *q);
 /* Return the free and cached blocks that q may use, its retained blocks among them.  Without a host pool, a
  * part of the pool is left to other preempted sequences, unless nothing runs. */
 uint32_t sched_available(const struct sched *s, const struct seq *q);
-/* Find the retained blocks of q that are still cached: ids [q->n_named].  Return the number of positions from
- * which q can continue; 0: none. */
+/* Find the retained blocks of q that are still cached: ids [q->n_named][kinds].  Return the number of
+ * positions from which q can continue; 0: none. */
 uint32_t sched_retained(const struct sched *s, const struct seq *q, uint32_t *ids);
-/* Return whether q continues from a copy of its last block, which is partly filled: others use it as well. */
-bool sched_copies_last(const struct sched *s, const struct seq *q, uint32_t id);
+/* Return whether q continues from a copy of its last block of a kind, which is partly filled: others use it
+ * as well. */
+bool sched_copies_last(const struct sched *s, const struct seq *q, uint32_t kind, uint32_t id);
 /* Continue q from the first n positions, found by sched_retained() in the ids of q's table. */
 void sched_take_retained(struct sched *s, struct planning *p, struct seq *q, uint32_t n);
 /* Before a plan: sequences give up the nodes of blocks that were evicted, if there are many. */

@@ -93,7 +93,7 @@ uint32_t sched_cached(const struct sched *s, const uint32_t *tokens, uint32_t n,
 	if (!s->contents || n == 0)
 		return 0;
 	/* At least one token must be computed, to sample the next from. */
-	return contents_match(s->contents, &root, tokens, (n - 1) / size, STORE_DEVICE, NULL, NULL) * size;
+	return contents_match(s->contents, &root, tokens, (n - 1) / size, false, NULL).n * size;
 }
 
 bool sched_quiet(const struct sched *s)

@@ -21,11 +21,11 @@ struct growth {
 	bool whole_table;
 };
 
-static void on_entry(void *user, uint32_t logical, uint32_t block)
+static void on_entry(void *user, uint32_t kind, uint32_t logical, uint32_t block)
 {
 	const struct growth *w = user;
 	if (!w->whole_table)
-		*plan_add_table(w->plan) = (struct plan_table){w->slot, logical, block};
+		*plan_add_table(w->plan) = (struct plan_table){w->slot, logical, block, kind};
 }
 
 static void on_copy(void *user, uint32_t from, uint32_t to)
@@ -116,6 +116,18 @@ static void fork_siblings(struct sched *s, struct planning *p, struct seq *leade
 	}
 }
 
+/* Give up the blocks before the windows of q.  Plans in flight read them; this one does not, but may copy
+ * them if it admits q.  If the last SCHED_AHEAD runs sit out (struct result), as many rows are computed
+ * again. */
+static void leave_windows(struct sched *s, struct planning *p, struct seq *q)
+{
+	const uint32_t keep[] = {q->group->n_prompt, q->n_branch};
+	struct blocks_later *later = q->entered == p->plan->number ? &p->flight->later[STORE_DEVICE]
+								   : sched_later(s, STORE_DEVICE);
+	if (q->n_computed > SCHED_AHEAD)
+		blocks_trim(s->blocks, &q->table, q->n_computed - SCHED_AHEAD, keep, 2, later);
+}
+
 bool sched_run_seq(struct sched *s, struct planning *p, struct seq *q, bool whole_table)
 {
 	uint32_t rows = seq_total(q) - q->n_computed, drafts, end;
@@ -127,11 +139,14 @@ bool sched_run_seq(struct sched *s, struct planning *p, struct seq *q, bool whol
 		rows = p->prompt_budget;
 	if (rows == 0 || p->plan->n_runs >= s->cfg.max_seqs)
 		return false;
-	drafts = seq_decodes(q) ? sched_drafts(s, p, q) : 0;
+	/* The room for a sequence that this plan admits, or for others of its group, was counted without
+	 * drafts. */
+	drafts = seq_decodes(q) && !whole_table ? sched_drafts(s, p, q) : 0;
 	end = sched_reach(q, rows + drafts);
 	/* n_writable avoids reading the last block's reference count, which would be half of a step's
 	 * cost. */
 	if (end > q->table.n_writable) {
+		leave_windows(s, p, q);
 		if (!sched_make_room(s, p, q, end)) {
 			p->blocked = true;
 			return false;
@@ -333,6 +348,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	assert(f->later[STORE_DEVICE].n == 0 && f->later[STORE_HOST].n == 0);
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;
+	out->n_kinds = s->kinds.n;
 	sched_trim_retained(s);
 	sched_preempt_for_next(s, &p);
 	sched_beam_plan(s, out);

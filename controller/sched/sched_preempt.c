@@ -17,7 +17,9 @@ enum {
 static int32_t copy_of(const struct sched *s, enum contents_store from, uint32_t id)
 {
 	const int32_t node = contents_whole(s->contents, from, id);
-	return node == CONTENTS_NONE ? node : contents_at(s->contents, node, OTHER(from));
+	return node == CONTENTS_NONE
+		       ? node
+		       : contents_at(s->contents, node, contents_kind(s->contents, from, id), OTHER(from));
 }
 
 bool sched_swap_takes(const struct sched *s, enum contents_store from, uint32_t id, uint32_t count)
@@ -32,6 +34,7 @@ void sched_swap_block(struct sched *s, struct planning *p, enum contents_store f
 {
 	struct blocks *to = sched_blocks(s, OTHER(from));
 	const int32_t node = contents_whole(s->contents, from, *id), copy = copy_of(s, from, *id);
+	const uint32_t kind = contents_kind(s->contents, from, *id);
 	const struct plan_pair pair = {*id, copy == CONTENTS_NONE ? blocks_take(to) : (uint32_t)copy};
 	*id = pair.to;
 	if (copy == CONTENTS_NONE)
@@ -39,7 +42,7 @@ void sched_swap_block(struct sched *s, struct planning *p, enum contents_store f
 	else
 		blocks_ref(to, pair.to);
 	if (copy == CONTENTS_NONE && node != CONTENTS_NONE)
-		contents_put(s->contents, node, OTHER(from), pair.to);
+		contents_put(s->contents, node, kind, OTHER(from), pair.to);
 	/* A block that this plan copies is freed after the plan. */
 	blocks_unref(sched_blocks(s, from), pair.from,
 		     copy == CONTENTS_NONE ? &p->flight->later[from] : sched_later(s, from));
@@ -77,8 +80,11 @@ static struct costs costs_of(struct sched *s, const struct group *g)
 		const struct seq *q = &g->seqs[i];
 		const uint32_t end = sched_reach(q, 0);
 		const uint32_t used = q->state == SEQ_RUNNING ? blocks_for(s->blocks, end) : 0;
-		for (uint32_t k = 0; k < used; k++) {
-			const uint32_t id = q->table.ids[k], rest = end - k * s->cfg.block_size;
+		for (uint32_t k = 0; k < used * s->kinds.n; k++) {
+			const uint32_t id = q->table.ids[k], row = k / s->kinds.n,
+				       rest = end - row * s->cfg.block_size;
+			if (id == (uint32_t)CONTENTS_NONE)
+				continue;
 			const uint32_t count = blocks_count(s->blocks, id);
 			const bool takes = sched_swap_takes(s, STORE_DEVICE, id, count);
 			c.n_host += takes;
@@ -87,7 +93,8 @@ static struct costs costs_of(struct sched *s, const struct group *g)
 			    count < blocks_n_refs(s->blocks, id))
 				continue;
 			c.n_copies++;
-			c.tokens += rest < s->cfg.block_size ? rest : s->cfg.block_size;
+			if (k % s->kinds.n == 0)
+				c.tokens += rest < s->cfg.block_size ? rest : s->cfg.block_size;
 		}
 	}
 	return c;
@@ -104,12 +111,14 @@ bool sched_copying_pays(const struct sched *s, uint32_t n_copies, double tokens)
 
 static void swap_out_seq(struct sched *s, struct planning *p, struct seq *q)
 {
-	const uint32_t used = blocks_for(s->blocks, sched_reach(q, 0));
+	const uint32_t used = blocks_for(s->blocks, sched_reach(q, 0)), n_kinds = s->kinds.n;
 	/* Backwards, as blocks_drop(). */
-	while (q->table.n > used)
-		blocks_unref(s->blocks, q->table.ids[--q->table.n], sched_later(s, STORE_DEVICE));
-	for (uint32_t k = used; k-- > 0;)
-		sched_swap_block(s, p, STORE_DEVICE, &q->table.ids[k]);
+	for (uint32_t k = q->table.n * n_kinds; k-- > used * n_kinds;)
+		blocks_unref(s->blocks, q->table.ids[k], sched_later(s, STORE_DEVICE));
+	q->table.n = used;
+	for (uint32_t k = used * n_kinds; k-- > 0;)
+		if (q->table.ids[k] != (uint32_t)CONTENTS_NONE)
+			sched_swap_block(s, p, STORE_DEVICE, &q->table.ids[k]);
 	q->table.n_writable = 0;
 	q->n_before = q->n_computed;
 	s->n_swapped += used > 0;
@@ -195,8 +204,10 @@ static bool lower_priority_holds(struct sched *s, const struct seq *q, uint32_t 
 	blocks_survey(s->blocks);
 	while (n < n_blocks && first > 0 && s->running[first - 1]->group->priority > q->group->priority) {
 		const struct block_table *t = &s->running[--first]->table;
-		for (uint32_t k = 0; k < t->n; k++)
-			n += blocks_count(s->blocks, t->ids[k]) == blocks_n_refs(s->blocks, t->ids[k]);
+		for (uint32_t k = 0; k < t->n * s->kinds.n; k++)
+			if (t->ids[k] != (uint32_t)CONTENTS_NONE)
+				n += blocks_count(s->blocks, t->ids[k]) ==
+				     blocks_n_refs(s->blocks, t->ids[k]);
 	}
 	return n >= n_blocks;
 }

@@ -58,12 +58,13 @@ struct seq {
 	uint64_t entered;    /* number of the plan that gave it its slot, or set its token in that slot */
 	uint32_t n_entered;  /* n_tokens at that time */
 	struct block_table table; /* device blocks; host blocks while swapped */
-	uint32_t n_named;         /* its first blocks, whose contents have a node */
+	uint32_t n_named;         /* its first rows, whose contents have a node */
 	int32_t node;             /* node of the last of these, held; n_named is 0: CONTENTS_NONE */
 	/* While waiting: positions whose blocks it retains, 0: none.  `node` is then the node of the last
 	 * of these blocks, which may be partly filled, and n_named the number of all. */
 	uint32_t n_retained;
 	uint32_t n_reached; /* n_computed when it was preempted; rows before it are recomputed */
+	uint32_t n_branch;  /* end of the prefix that was cached when it was admitted: others share it */
 	bool leaving;       /* preempted; has device blocks until its tokens in flight are known */
 	bool queued;        /* is in the queue */
 	bool held;          /* running; its last run sat out because its mask is not ready */

@@ -99,7 +99,7 @@ static void lay_out(struct kern_dev *d, struct carve *c)
 	b->span_part = carve(c, rows, sizeof(size_t));
 	b->row0 = carve(c, seqs + 1, sizeof(int32_t));
 	b->pos0 = carve(c, seqs, sizeof(int32_t));
-	b->tables = carve(c, seqs * (size_t)a->max_blocks_per_seq, sizeof(int32_t));
+	b->tables = carve(c, seqs * (size_t)a->n_kinds * (size_t)a->max_blocks_per_seq, sizeof(int32_t));
 	b->logits_row = carve(c, (size_t)a->max_logits, sizeof(int32_t));
 	d->scratch = carve(c, threads, sizeof *d->scratch);
 	d->sample = carve(c, threads, sizeof *d->sample);
@@ -175,6 +175,7 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, struc
 		return e;
 	struct kern_dev *d = xcalloc(1, sizeof *d);
 	d->args = *a;
+	d->args.n_kinds = a->n_kinds ? a->n_kinds : 1;
 	d->args.isa = NULL;
 	d->isa = isa;
 	d->kv_type = kv_type;

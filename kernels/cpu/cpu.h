@@ -54,7 +54,7 @@ struct cpu_batch {
 	int32_t *token_at;   /* [max_rows] */
 	int32_t *row0;       /* [max_seqs + 1] */
 	int32_t *pos0;       /* [max_seqs] */
-	int32_t *tables;     /* [max_seqs][max_blocks_per_seq] */
+	int32_t *tables;     /* [max_seqs][n_kinds][max_blocks_per_seq] */
 	int32_t *logits_row; /* [max_logits] */
 	int32_t *row_seq;    /* [max_rows] */
 	/* attention's plan: rows of one sequence that are computed together */
@@ -243,6 +243,12 @@ int cpu_part_tiles(const struct cpu_part *p, int b);
 /* ---- rows.c ---- */
 
 int cpu_batch_set(struct kern_stream *s, const struct kern_batch *b);
+/* Return the block table of a run of the batch for a kind of layers. */
+static inline int32_t *cpu_table(const struct kern_dev *d, int seq, int kind)
+{
+	const size_t table = (size_t)seq * (size_t)d->args.n_kinds + (size_t)kind;
+	return d->batch.tables + table * (size_t)d->args.max_blocks_per_seq;
+}
 int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first, void *x);
 int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		int hidden, float eps);

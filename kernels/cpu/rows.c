@@ -38,11 +38,12 @@ int cpu_batch_set(struct kern_stream *s, const struct kern_batch *in)
 		if (first == end || !blocks)
 			continue;
 		assert(blocks <= in->table_stride && (size_t)blocks <= stride);
-		memcpy(b->tables + (size_t)q * stride, kern_batch_table(in, q),
-		       (size_t)blocks * sizeof *b->tables);
-		for (int i = in->pos0[q] / d->block_size; i < blocks; i++) {
-			const int block = b->tables[(size_t)q * stride + (size_t)i];
-			used = block >= used ? block + 1 : used;
+		for (int k = 0; k < d->args.n_kinds; k++) {
+			int32_t *table = cpu_table(d, q, k);
+			memcpy(table, kern_batch_table(in, q, d->args.n_kinds, k),
+			       (size_t)blocks * sizeof *table);
+			for (int i = in->pos0[q] / d->block_size; i < blocks; i++)
+				used = table[i] >= used ? table[i] + 1 : used;
 		}
 	}
 	cpu_touch_used(d->touch, used);
@@ -349,7 +350,7 @@ static void qkv_task(void *arg, int task, int thread)
 	const struct cpu_batch *b = &j->dev->batch;
 	const int t = task / j->pieces, piece = task % j->pieces;
 	const int seq = b->row_seq[t], pos = b->pos0[seq] + t - b->row0[seq], dim = a->head_dim;
-	const int32_t *table = b->tables + (size_t)seq * (size_t)j->dev->args.max_blocks_per_seq;
+	const int32_t *table = cpu_table(j->dev, seq, a->kind);
 	const int block = table[pos / a->kv->block_size], at = pos % a->kv->block_size;
 	const int q0 = a->n_q_heads * piece / j->pieces, q1 = a->n_q_heads * (piece + 1) / j->pieces;
 	const int k0 = a->n_kv_heads * piece / j->pieces, k1 = a->n_kv_heads * (piece + 1) / j->pieces;

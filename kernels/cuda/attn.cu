@@ -692,6 +692,7 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 	const struct cuda_batch *b = &d->batch;
 	struct kern_kv *kv = in->kv;
 	assert(in->head_dim == kv->dim && in->n_kv_heads == kv->n_kv_heads);
+	assert(in->kind >= 0 && in->kind < d->args.n_kinds);
 	assert(in->n_q_heads % in->n_kv_heads == 0 && in->layer >= 0 && in->layer < kv->n_layers);
 	if (!b->n_rows)
 		return 0;
@@ -702,7 +703,7 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 	a.out = (uint16_t *)in->out;
 	a.q = (const uint16_t *)in->q;
 	a.pool = kv->pool + (size_t)in->layer * kv->layer_bytes;
-	a.tables = b->tables;
+	a.tables = b->tables + (size_t)in->kind * (size_t)b->table_stride;
 	a.partial = (float *)kv->plans->partial.p;
 	a.arrived = kv->plans->arrived;
 	a.block_bytes = kv->block_bytes;

@@ -2,8 +2,8 @@
  *
  * The batch passes through one mapped buffer; a small kernel spreads it over arrays at static addresses.  A
  * padded batch ends with null rows.  Each null row is a sequence of its own at position 0 of the null block;
- * all share one table.  The buffer, in 32-bit words: token_at [T], row_table [T], row_pos [T], logits_row
- * [L], the entries of all changes, the changes.
+ * all share the tables of one sequence.  The buffer, in 32-bit words: token_at [T], row_table [T], row_pos
+ * [T], logits_row [L], the entries of all changes, the changes.
  *
  * Block tables stay on the device.  Only the changed range of a table is sent, from the first entry that
  * differs to the last.  Differences are found by comparing with `has`, the host's copy of the device's tables
@@ -29,10 +29,11 @@ struct table {
 
 struct cuda_stage {
 	struct cuda_ring ring, picks;
-	struct change *changes; /* [max_seqs + 1] of the current batch */
-	int n_changes, n_tables;
-	struct table *tables; /* [n_tables + 1], the null rows' table last */
-	int32_t *has;         /* [n_tables + 1][table_stride] */
+	struct change *changes; /* [(max_seqs + 1) * n_kinds] of the current batch */
+	int n_changes;
+	int n_tables;         /* tables of sequences, of all kinds; n_kinds tables of null rows follow */
+	struct table *tables; /* [n_tables + n_kinds] */
+	int32_t *has;         /* [n_tables + n_kinds][table_stride] */
 };
 
 /* ---- moves ---- */
@@ -121,7 +122,8 @@ int cuda_ring_send(struct cuda_ring *r, struct kern_stream *s, size_t bytes)
 
 static size_t tables_bytes(const struct kern_dev *d)
 {
-	return (size_t)(d->stage->n_tables + 1) * (size_t)d->args.max_blocks_per_seq * sizeof(int32_t);
+	return (size_t)(d->stage->n_tables + d->args.n_kinds) * (size_t)d->args.max_blocks_per_seq *
+	       sizeof(int32_t);
 }
 
 int cuda_batch_init(struct kern_dev *d)
@@ -129,11 +131,11 @@ int cuda_batch_init(struct kern_dev *d)
 	const struct kern_open_args *a = &d->args;
 	struct cuda_batch *b = &d->batch;
 	const size_t rows = (size_t)a->max_rows, seqs = (size_t)a->max_seqs, logits = (size_t)a->max_logits;
-	const size_t blocks = (size_t)a->max_blocks_per_seq;
+	const size_t kinds = (size_t)a->n_kinds, blocks = kinds * (size_t)a->max_blocks_per_seq;
 	struct cuda_stage *g = d->stage = (struct cuda_stage *)xcalloc(1, sizeof *d->stage);
-	g->n_tables = a->max_tables ? a->max_tables : a->max_seqs;
-	g->changes = (struct change *)xcalloc(seqs + 1, sizeof *g->changes);
-	g->tables = (struct table *)xcalloc((size_t)g->n_tables + 1, sizeof *g->tables);
+	g->n_tables = (a->max_tables ? a->max_tables : a->max_seqs) * a->n_kinds;
+	g->changes = (struct change *)xcalloc((seqs + 1) * kinds, sizeof *g->changes);
+	g->tables = (struct table *)xcalloc((size_t)g->n_tables + kinds, sizeof *g->tables);
 	g->has = (int32_t *)alloc_big(tables_bytes(d));
 	b->row0 = (int32_t *)xcalloc(seqs + 1, sizeof *b->row0);
 	b->pos0 = (int32_t *)xcalloc(seqs, sizeof *b->pos0);
@@ -149,7 +151,8 @@ int cuda_batch_init(struct kern_dev *d)
 	if (cuda_ring_init(d, &g->picks, KERN_PICK_MAX * 2 * sizeof(uint32_t), false))
 		return -ENOMEM;
 	return cuda_ring_init(d, &g->ring,
-			      (3 * rows + logits + seqs * blocks + 1) * 4 + (seqs + 1) * sizeof *g->changes,
+			      (3 * rows + logits + seqs * blocks + kinds) * 4 +
+				      (seqs + 1) * kinds * sizeof *g->changes,
 			      false);
 }
 
@@ -224,20 +227,20 @@ static int32_t put_table(struct kern_dev *d, int t, const int32_t *want, int n, 
 		return at;
 	g->changes[g->n_changes++] = {to + from, at, end - from};
 	for (int i = from; i < end; i++) {
-		assert(want[i] >= 0 && (want[i] < d->n_blocks || t == g->n_tables));
+		assert(want[i] >= 0 && (want[i] < d->n_blocks || t >= g->n_tables));
 		in[at++] = has[i] = want[i];
 	}
 	return at;
 }
 
-/* Write the rows of sequence q (positions `stride` words after the tables) and the changes of its table.
+/* Write the rows of sequence q (positions `stride` words after the tables) and the changes of its tables.
  * Returns the buffer's new end. */
 static int32_t put_seq(struct kern_dev *d, const struct kern_batch *in, int q, int32_t *rows, int stride,
 		       int32_t *buffer, int32_t at)
 {
 	struct cuda_batch *b = &d->batch;
 	const int first = in->row0[q], end = in->row0[q + 1], last = in->pos0[q] + end - first;
-	const int t = in->table_at ? in->table_at[q] : q;
+	const int own = in->table_at ? in->table_at[q] : q, t = own * d->args.n_kinds;
 	assert(first <= end && end <= in->n_rows && in->pos0[q] >= 0 && last <= d->args.max_context);
 	assert((!in->pad_to || end == first + 1) && t >= 0 && t < d->stage->n_tables);
 	b->row0[q + 1] = end;
@@ -251,8 +254,10 @@ static int32_t put_seq(struct kern_dev *d, const struct kern_batch *in, int q, i
 	if (first == end || !blocks)
 		return at;
 	assert(blocks <= in->table_stride && blocks <= b->table_stride);
-	return put_table(d, t, in->tables + (size_t)t * (size_t)in->table_stride, blocks,
-			 in->editions ? in->editions[t] : 0, buffer, at);
+	for (int k = 0; k < d->args.n_kinds; k++)
+		at = put_table(d, t + k, kern_batch_table(in, q, d->args.n_kinds, k), blocks,
+			       in->editions ? in->editions[own] : 0, buffer, at);
+	return at;
 }
 
 /* Write null row q, as put_seq() does. */
@@ -263,7 +268,9 @@ static int32_t put_null(struct kern_dev *d, int q, int32_t *rows, int stride, in
 	rows[q] = b->table_at[q] = d->stage->n_tables;
 	rows[stride + q] = b->pos0[q] = 0;
 	b->row0[q + 1] = q + 1;
-	return d->n_blocks ? put_table(d, d->stage->n_tables, &null_block, 1, 0, buffer, at) : at;
+	for (int k = 0; d->n_blocks && k < d->args.n_kinds; k++)
+		at = put_table(d, d->stage->n_tables + k, &null_block, 1, 0, buffer, at);
+	return at;
 }
 
 int cuda_batch_set(struct kern_stream *s, const struct kern_batch *in)
@@ -317,7 +324,7 @@ int cuda_batch_set(struct kern_stream *s, const struct kern_batch *in)
 	if (!e)
 		e = cuda_ring_sent(&g->ring, s);
 	if (e) /* the device's tables are unknown now */
-		memset(g->tables, 0, (size_t)(g->n_tables + 1) * sizeof *g->tables);
+		memset(g->tables, 0, (size_t)(g->n_tables + d->args.n_kinds) * sizeof *g->tables);
 	return e;
 }
 

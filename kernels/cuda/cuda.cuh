@@ -106,13 +106,13 @@ struct cuda_batch {
 	int n_rows, n_seqs, n_logits; /* host's counts, including null rows */
 	int pad_to;                   /* as in kern_batch */
 	int32_t *token_at;            /* [max_rows]; -1: a null row */
-	int32_t *row_table;           /* [max_rows] index of the row's block table */
+	int32_t *row_table;           /* [max_rows] index of the row's block table for kind 0 of layers */
 	int32_t *row_pos;             /* [max_rows] the row's position */
 	int32_t *logits_row;          /* [max_logits] */
-	int32_t *tables;              /* [max_tables + 1][table_stride]; the null rows' table is the last */
+	int32_t *tables;              /* [max_tables + 1][n_kinds][table_stride]; the last: null rows' */
 	int table_stride;             /* = max_blocks_per_seq */
 	int32_t *pos0, *row0;         /* host: [max_seqs], [max_seqs + 1] */
-	int32_t *table_at;            /* host: [max_seqs] */
+	int32_t *table_at;            /* host: [max_seqs], as row_table */
 	unsigned serial;              /* changes with every batch and graph; older work lists are void */
 };
 

@@ -262,6 +262,7 @@ static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, stru
 		return e;
 	struct kern_dev *d = (struct kern_dev *)xcalloc(1, sizeof *d);
 	d->args = *a;
+	d->args.n_kinds = a->n_kinds ? a->n_kinds : 1;
 	d->fast_bytes = CUDA_FAST_BYTES;
 	d->operand = a->compute == KERN_COMPUTE_BF16 || a->model == KERN_BF16 ? KERN_BF16 : KERN_F16;
 	if ((e = find_device(d, why)) || (a->fast && (e = cuda_blas_open(d, why))))

@@ -650,6 +650,7 @@ int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *in)
 	const struct cuda_batch *b = &d->batch;
 	const struct kern_kv *kv = in->kv;
 	assert(in->head_dim == kv->dim && in->n_kv_heads == kv->n_kv_heads);
+	assert(in->kind >= 0 && in->kind < d->args.n_kinds);
 	assert(in->layer >= 0 && in->layer < kv->n_layers && kv->block_size == d->block_size);
 	assert(!(in->squares && (in->norm_after || in->norm == KERN_NORM_LAYER)));
 	assert(in->rope_dim >= 0 && in->rope_dim % 2 == 0 && in->rope_dim <= in->head_dim);
@@ -682,7 +683,7 @@ int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *in)
 	a.row_table = b->row_table;
 	a.row_pos = b->row_pos;
 	a.token_at = b->token_at;
-	a.tables = b->tables;
+	a.tables = b->tables + (size_t)in->kind * (size_t)b->table_stride;
 	a.table_stride = b->table_stride;
 	a.block_size = kv->block_size;
 	a.pool = kv->pool + (size_t)in->layer * kv->layer_bytes;

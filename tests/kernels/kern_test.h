@@ -50,7 +50,7 @@ struct kt {
 };
 
 struct kt_size {
-	int threads, rows, seqs, logits, context, block_size; /* 0: the minimum */
+	int threads, rows, seqs, logits, context, block_size, kinds; /* 0: the minimum */
 	enum kern_kv_type kv;
 };
 
@@ -133,6 +133,7 @@ static inline bool kt_open(struct kt *t, int c, int way, struct kt_size z)
 		.max_seqs = z.seqs ? z.seqs : 1,
 		.max_logits = z.logits ? z.logits : 1,
 		.max_context = z.context ? z.context : 1,
+		.n_kinds = z.kinds,
 	};
 	a.max_blocks_per_seq = (a.max_context + bs - 1) / bs;
 	*t = (struct kt){.ops = kt_ops(&a.index), .op = kt_operand(c)};

@@ -33,7 +33,8 @@ static enum kern_dtype stored(int c)
 
 struct model {
 	int dim, heads, kv_heads, block_size, window;
-	float cap; /* soft cap of scores */
+	int n_kinds, kind; /* kinds of layers with tables of their own, and the layers' kind; 0: one */
+	float cap;         /* soft cap of scores */
 	bool sinks, alibi;
 };
 
@@ -137,7 +138,8 @@ static bool world_open(struct world *w, int c, int way, int threads, const struc
 				      .rows = max_rows,
 				      .seqs = n,
 				      .context = context,
-				      .block_size = m->block_size}))
+				      .block_size = m->block_size,
+				      .kinds = m->n_kinds}))
 		return false;
 	const size_t op = kt_op_size(w->t.op), rows = (size_t)max_rows;
 	w->kv = w->t.ops->kv_new(w->t.dev, 2, m->kv_heads, m->dim, m->block_size, blocks, 4);
@@ -179,12 +181,14 @@ static void run_batch(struct world *w, const struct kern_batch *b)
 		.n_kv_heads = m->kv_heads,
 		.head_dim = m->dim,
 		.kv = w->kv,
+		.kind = m->kind,
 		.layer = 1,
 	};
 	const struct kern_attn_args attn = {
 		.out = w->out,
 		.q = w->q,
 		.kv = w->kv,
+		.kind = m->kind,
 		.layer = 1,
 		.n_q_heads = m->heads,
 		.n_kv_heads = m->kv_heads,
@@ -213,14 +217,17 @@ static void step(struct world *w, const struct seq *s, int n, const int *done, c
 		pos0[i] = done[i];
 		row0[i + 1] = row0[i] + take[i];
 	}
-	const size_t rows = (size_t)row0[n], words = (size_t)(n * stride);
+	const int n_kinds = m->n_kinds ? m->n_kinds : 1;
+	const size_t rows = (size_t)row0[n], words = (size_t)(n * n_kinds * stride);
 	cr_assert(row0[n] <= w->max_rows);
 	int32_t *tables = xmalloc(words * sizeof *tables), *token_at = xcalloc(rows, sizeof *token_at);
 	float *in = xmalloc(rows * in_width * sizeof *in), *all = xmalloc(rows * q_width(m) * sizeof *all);
 	memset(tables, 0x7f, words * sizeof *tables); /* unused entries must never be followed */
 	for (int i = 0; i < n; i++) {
-		memcpy(tables + i * stride, s[i].table,
-		       (size_t)blocks_of(m, done[i] + take[i]) * sizeof *tables);
+		const size_t used = (size_t)blocks_of(m, done[i] + take[i]) * sizeof *tables;
+		for (int k = 0; k < n_kinds; k++) /* tables of other kinds name block 0 */
+			memset(tables + (i * n_kinds + k) * stride, 0, used);
+		memcpy(tables + (i * n_kinds + m->kind) * stride, s[i].table, used);
 		memcpy(in + (size_t)row0[i] * in_width, s[i].qkv + (size_t)done[i] * in_width,
 		       (size_t)take[i] * in_width * sizeof *in);
 	}
@@ -541,6 +548,20 @@ Test(attention, batch_mates_change_nothing)
 		}
 		seqs_free(s, N);
 	}
+}
+
+/* Each kind of layers has tables of its own. */
+Test(attention, a_layer_uses_the_tables_of_its_kind)
+{
+	for (int kind = 0; kind < 3; kind++)
+		check_model((struct model){.dim = 64,
+					   .heads = 4,
+					   .kv_heads = 2,
+					   .block_size = 16,
+					   .window = kind ? 40 : 0,
+					   .n_kinds = 3,
+					   .kind = kind},
+			    150);
 }
 
 /* Infinite or NaN K and V of later tokens, or of tokens outside the window, must not change a row, not even

@@ -22,15 +22,16 @@ struct slot {
 	uint32_t index, n_prompt;
 	uint32_t *tokens, n_tokens; /* [max_context + 1] */
 	uint32_t n_drafts;          /* drafts of its open run, stored after its tokens */
-	uint32_t *table;            /* [max_context / block_size + 1] */
-	uint32_t n_table;
+	uint32_t *table;            /* [max_context / block_size + 1][KINDS_MAX] */
+	uint32_t n_table;           /* rows */
 	struct params params;
 };
 
 struct device {
 	uint32_t n_slots, n_blocks, n_host, block_size, max_context;
+	struct kinds kinds;
 	struct slot *slots;
-	uint64_t *kv;   /* [n_blocks * block_size] */
+	uint64_t *kv;   /* [(n_blocks + 1) * block_size] */
 	uint64_t *host; /* [n_host * block_size] */
 	uint64_t epoch, number;
 	struct plan queued[LEASES_AHEAD]; /* [n_queued] submitted but not executed; oldest first */
@@ -212,12 +213,13 @@ struct device *device_new(uint32_t n_slots, uint32_t n_blocks, uint32_t n_host, 
 	d->n_host = n_host;
 	d->block_size = block_size;
 	d->max_context = max_context;
+	d->kinds = KINDS_ONE;
 	d->host = xcalloc((size_t)n_host * block_size + 1, sizeof *d->host);
 	d->slots = xcalloc(n_slots, sizeof *d->slots);
-	d->kv = xcalloc((size_t)n_blocks * block_size, sizeof *d->kv);
+	d->kv = xcalloc(((size_t)n_blocks + 1) * block_size, sizeof *d->kv); /* and one for PLAN_NO_BLOCK */
 	for (uint32_t i = 0; i < n_slots; i++) {
 		d->slots[i].tokens = xcalloc(max_context + 1 + PLAN_OPEN_ROWS, sizeof(uint32_t));
-		d->slots[i].table = xcalloc(max_context / block_size + 2, sizeof(uint32_t));
+		d->slots[i].table = xcalloc((max_context / block_size + 2) * KINDS_MAX, sizeof(uint32_t));
 	}
 	d->leases = leases_new(n_slots, n_blocks, n_host, block_size, max_context / block_size + 2);
 	d->cells = xcalloc(n_blocks + n_host, sizeof *d->cells);
@@ -243,9 +245,16 @@ void device_free(struct device *d)
 	free(d);
 }
 
-static uint64_t *kv_at(struct device *d, const struct slot *s, uint32_t pos)
+void device_set_kinds(struct device *d, const struct kinds *kinds)
 {
-	return &d->kv[(size_t)s->table[pos / d->block_size] * d->block_size + pos % d->block_size];
+	d->kinds = *kinds;
+	leases_set_kinds(d->leases, kinds);
+}
+
+static uint64_t *kv_at(struct device *d, const struct slot *s, uint32_t kind, uint32_t pos)
+{
+	const uint32_t block = s->table[pos / d->block_size * KINDS_MAX + kind];
+	return &d->kv[(size_t)block * d->block_size + pos % d->block_size];
 }
 
 static void copy_slot(struct device *d, struct slot *to, const struct slot *from)
@@ -255,7 +264,7 @@ static void copy_slot(struct device *d, struct slot *to, const struct slot *from
 	to->n_prompt = from->n_prompt;
 	to->n_tokens = from->n_tokens;
 	memcpy(to->tokens, from->tokens, (d->max_context + 1) * sizeof *to->tokens);
-	memcpy(to->table, from->table, (d->max_context / d->block_size + 2) * sizeof *to->table);
+	memcpy(to->table, from->table, (d->max_context / d->block_size + 2) * KINDS_MAX * sizeof *to->table);
 	to->n_table = from->n_table;
 	params_copy(&to->params, &from->params);
 }
@@ -296,7 +305,9 @@ static void take_state(struct device *d, const struct plan *p)
 		s->n_prompt = q->n_prompt;
 		s->n_tokens = q->n_tokens;
 		memcpy(s->tokens, q->tokens, q->n_tokens * sizeof *s->tokens);
-		memcpy(s->table, q->blocks, q->n_blocks * sizeof *s->table);
+		for (uint32_t k = 0; k < q->n_blocks * d->kinds.n; k++)
+			s->table[k / d->kinds.n * KINDS_MAX + k % d->kinds.n] =
+				q->blocks[k] == PLAN_NO_BLOCK ? d->n_blocks : q->blocks[k];
 		s->n_table = q->n_blocks;
 		params_copy(&s->params, q->params);
 	}
@@ -309,8 +320,8 @@ static void take_state(struct device *d, const struct plan *p)
 				wrong("an entry of a table that is sent as a whole", p->number,
 				      p->tables[i].slot);
 		struct slot *s = &d->slots[p->tables[i].slot];
-		s->table[p->tables[i].logical] = p->tables[i].block;
-		if (s->n_table == p->tables[i].logical)
+		s->table[p->tables[i].logical * KINDS_MAX + p->tables[i].kind] = p->tables[i].block;
+		if (s->n_table == p->tables[i].logical && p->tables[i].kind + 1 == d->kinds.n)
 			s->n_table++;
 	}
 	for (uint32_t i = 0; i < p->n_forks; i++) {
@@ -413,8 +424,8 @@ static void compute(struct device *d, const struct plan *p, const struct plan_ru
 	uint64_t h = 1;
 	for (uint32_t pos = 0; pos < r->pos0 + r->n_rows; pos++) {
 		h = mix(h, s->tokens[pos]);
-		if (pos >= r->pos0)
-			*kv_at(d, s, pos) = h;
+		for (uint32_t k = 0; pos >= r->pos0 && k < d->kinds.n; k++)
+			*kv_at(d, s, k, pos) = mix(h, k);
 	}
 }
 
@@ -426,8 +437,9 @@ static void verify(struct device *d, const struct plan *p, const struct plan_run
 	uint64_t h = 1;
 	for (uint32_t pos = 0; pos < r->pos0 + r->n_rows; pos++) {
 		h = mix(h, s->tokens[pos]);
-		if (*kv_at(d, s, pos) != h)
-			wrong("the cache does not hold what it should", p->number, r->slot);
+		for (uint32_t k = 0; k < d->kinds.n; k++)
+			if (pos >= kinds_first(&d->kinds, k, r->pos0) && *kv_at(d, s, k, pos) != mix(h, k))
+				wrong("the cache does not hold what it should", p->number, r->slot);
 	}
 }
 
@@ -513,8 +525,8 @@ static void carry_out(struct device *d, struct plan *p, struct result *r)
 
 void device_submit(struct device *d, const struct plan *p)
 {
-	struct bus_limits lim = {d->n_slots,  MAX_ROWS,  d->n_slots,  d->max_context,
-				 d->n_blocks, d->n_host, DEVICE_VOCAB};
+	struct bus_limits lim = {d->n_slots,  MAX_ROWS,  d->n_slots,   d->max_context,
+				 d->n_blocks, d->n_host, DEVICE_VOCAB, d->kinds.n};
 	struct why why;
 	if (p->epoch == d->epoch && p->number != d->number + 1)
 		wrong("a plan is missing", p->number, 0);

@@ -20,6 +20,9 @@ enum { DEVICE_VOCAB = 1000, DEVICE_STOP = 7 };
 struct device *device_new(uint32_t n_slots, uint32_t n_blocks, uint32_t n_host, uint32_t block_size,
 			  uint32_t max_context);
 void device_free(struct device *d);
+/* Set the kinds of layers, before the first plan; the default is one without a window.  A run checks, for
+ * each kind, what its rows read: positions before a window may be overwritten. */
+void device_set_kinds(struct device *d, const struct kinds *kinds);
 
 /* Submit a plan; a copy is kept.  The plan is executed as late as possible: when its result is requested.  At
  * most two plans are in flight.  Aborts with a message if the plan is wrong, or writes a block that a plan in

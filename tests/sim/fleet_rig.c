@@ -439,7 +439,8 @@ static uint32_t step_us(const struct fake *f)
 
 static void on_plan(struct fake *f, const void *bytes, size_t n)
 {
-	struct bus_limits lim = {RIG_SLOTS, MAX_ROWS, RIG_SLOTS, RIG_CONTEXT, f->n_blocks, 0, DEVICE_VOCAB};
+	struct bus_limits lim = {RIG_SLOTS,   MAX_ROWS, RIG_SLOTS,    RIG_CONTEXT,
+				 f->n_blocks, 0,        DEVICE_VOCAB, 1};
 	struct why why;
 	cr_assert_eq(bus_decode_plan(bytes, n, &lim, &f->plan, &why), 0, "%s", why.text);
 	if (f->plan.epoch != f->load.epoch)

@@ -12,7 +12,9 @@ enum { NONE = 0, SEVERAL = 1, FIRST_OWNER = 2 };
 
 struct slot {
 	uint64_t owner;           /* a number for each sequence that gets a slot; NONE: the slot is free */
-	uint32_t *table, n_table; /* [max_blocks] */
+	uint32_t *table, n_table; /* [max_blocks][KINDS_MAX] */
+	uint32_t pos0; /* first position of its run, else the least of its next one: blocks before the windows
+			  of this position are not used */
 };
 
 /* A plan in flight. */
@@ -25,6 +27,7 @@ struct lease {
 
 struct leases {
 	uint32_t n_slots, n_blocks, n_host, block_size, max_blocks;
+	struct kinds kinds;
 	struct slot *slots;
 	uint64_t last_owner;
 	struct lease plans[LEASES_AHEAD + 1]; /* [n] oldest first; the rest are spare */
@@ -40,16 +43,22 @@ struct leases *leases_new(uint32_t n_slots, uint32_t n_blocks, uint32_t n_host, 
 	l->n_host = n_host;
 	l->block_size = block_size;
 	l->max_blocks = max_blocks;
+	l->kinds = KINDS_ONE;
 	l->last_owner = FIRST_OWNER;
 	l->slots = xcalloc(n_slots, sizeof *l->slots);
 	for (uint32_t i = 0; i < n_slots; i++)
-		l->slots[i].table = xcalloc(max_blocks, sizeof(uint32_t));
+		l->slots[i].table = xcalloc((size_t)max_blocks * KINDS_MAX, sizeof(uint32_t));
 	for (int i = 0; i < LEASES_AHEAD + 1; i++) {
 		l->plans[i].users = xcalloc(n_blocks, sizeof(uint64_t));
 		l->plans[i].host = xcalloc(n_host + 1, sizeof(uint64_t));
 		l->plans[i].leaves = xcalloc(n_blocks, sizeof(bool));
 	}
 	return l;
+}
+
+void leases_set_kinds(struct leases *l, const struct kinds *kinds)
+{
+	l->kinds = *kinds;
 }
 
 void leases_free(struct leases *l)
@@ -75,9 +84,9 @@ static void given_away(const struct leases *l, const char *what, uint32_t block,
 
 /* ---- tables, updated with each plan ---- */
 
-static void set_entry(struct slot *s, uint32_t logical, uint32_t block)
+static void set_entry(struct slot *s, uint32_t logical, uint32_t kind, uint32_t block)
 {
-	s->table[logical] = block;
+	s->table[logical * KINDS_MAX + kind] = block;
 	if (logical >= s->n_table)
 		s->n_table = logical + 1;
 }
@@ -87,7 +96,8 @@ static void copy_slot(struct leases *l, uint32_t to, uint32_t from)
 	struct slot *t = &l->slots[to], *f = &l->slots[from];
 	t->owner = ++l->last_owner;
 	t->n_table = f->n_table;
-	memcpy(t->table, f->table, f->n_table * sizeof *f->table);
+	t->pos0 = f->pos0;
+	memcpy(t->table, f->table, (size_t)f->n_table * KINDS_MAX * sizeof *f->table);
 }
 
 static void follow(struct leases *l, const struct plan *p)
@@ -97,20 +107,27 @@ static void follow(struct leases *l, const struct plan *p)
 	for (uint32_t i = 0; i < p->n_seqs; i++) {
 		struct slot *s = &l->slots[p->seqs[i].slot];
 		s->owner = ++l->last_owner;
-		s->n_table = 0;
-		for (uint32_t k = 0; k < p->seqs[i].n_blocks; k++)
-			set_entry(s, k, p->seqs[i].blocks[k]);
+		s->n_table = s->pos0 = 0;
+		for (uint32_t k = 0; k < p->seqs[i].n_blocks * l->kinds.n; k++)
+			set_entry(s, k / l->kinds.n, k % l->kinds.n, p->seqs[i].blocks[k]);
 	}
 	for (uint32_t i = 0; i < p->n_sets; i++)
 		if (p->sets[i].from != p->sets[i].slot)
 			copy_slot(l, p->sets[i].slot, p->sets[i].from);
 	for (uint32_t i = 0; i < p->n_tables; i++)
-		set_entry(&l->slots[p->tables[i].slot], p->tables[i].logical, p->tables[i].block);
+		set_entry(&l->slots[p->tables[i].slot], p->tables[i].logical, p->tables[i].kind,
+			  p->tables[i].block);
 	for (uint32_t i = 0; i < p->n_forks; i++)
 		copy_slot(l, p->forks[i].child, p->forks[i].parent);
 }
 
 /* ---- uses ---- */
+
+/* Return whether runs from position pos0 on read no block of this kind in this row. */
+static bool is_before(const struct leases *l, uint32_t kind, uint32_t row, uint32_t pos0)
+{
+	return row < kinds_first(&l->kinds, kind, pos0) / l->block_size;
+}
 
 static void use(uint64_t *user, uint64_t owner)
 {
@@ -122,8 +139,9 @@ static void use_filled(struct leases *l, uint32_t block)
 {
 	uint64_t *user = &l->plans[l->n].users[block];
 	for (uint32_t i = 0; i < l->n_slots; i++)
-		for (uint32_t k = 0; l->slots[i].owner && k < l->slots[i].n_table; k++)
-			if (l->slots[i].table[k] == block)
+		for (uint32_t k = 0; l->slots[i].owner && k < l->slots[i].n_table * KINDS_MAX; k++)
+			if (k % KINDS_MAX < l->kinds.n && l->slots[i].table[k] == block &&
+			    !is_before(l, k % KINDS_MAX, k / KINDS_MAX, l->slots[i].pos0))
 				use(user, l->slots[i].owner);
 	if (*user == NONE)
 		*user = SEVERAL;
@@ -153,11 +171,15 @@ static void run(struct leases *l, const struct plan_run *r)
 	const struct slot *s = &l->slots[r->slot];
 	/* An open run may write all of its blocks. */
 	uint32_t end = r->flags & PLAN_OPEN ? s->n_table * l->block_size : r->pos0 + r->n_rows;
-	for (uint32_t k = 0; r->n_rows && k * l->block_size < end; k++) {
-		if ((k + 1) * l->block_size > r->pos0)
-			write_block(l, s->table[k], s->owner);
-		use(&l->plans[l->n].users[s->table[k]], s->owner);
-	}
+	for (uint32_t i = 0; r->n_rows && i * l->block_size < end; i++)
+		for (uint32_t k = 0; k < l->kinds.n; k++) {
+			const uint32_t block = s->table[i * KINDS_MAX + k];
+			if (is_before(l, k, i, r->pos0))
+				continue;
+			if ((i + 1) * l->block_size > r->pos0)
+				write_block(l, block, s->owner);
+			use(&l->plans[l->n].users[block], s->owner);
+		}
 }
 
 void leases_begin(struct leases *l, const struct plan *p)
@@ -168,6 +190,8 @@ void leases_begin(struct leases *l, const struct plan *p)
 	memset(own->host, 0, l->n_host * sizeof *own->host);
 	memset(own->leaves, 0, l->n_blocks * sizeof *own->leaves);
 	follow(l, p);
+	for (uint32_t i = 0; i < p->n_runs; i++)
+		l->slots[p->runs[i].slot].pos0 = p->runs[i].pos0;
 	for (uint32_t i = 0; i < p->n_swap_out; i++) {
 		write_host(l, p->swap_out[i].to);
 		own->host[p->swap_out[i].to] = SEVERAL;
@@ -190,6 +214,12 @@ void leases_begin(struct leases *l, const struct plan *p)
 		own->users[p->swap_out[i].from] = SEVERAL;
 	for (uint32_t i = 0; i < p->n_copies; i++)
 		own->users[p->copies[i].from] = SEVERAL;
+	/* The next run begins after this one, or, if LEASES_AHEAD results are held back, so much before. */
+	for (uint32_t i = 0; i < p->n_runs; i++) {
+		const struct plan_run *r = &p->runs[i];
+		const uint32_t end = r->pos0 + (r->flags & PLAN_OPEN ? 1 : r->n_rows); /* the least */
+		l->slots[r->slot].pos0 = end > LEASES_AHEAD ? end - LEASES_AHEAD : 0;
+	}
 	l->n++;
 }
 

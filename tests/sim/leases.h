@@ -20,6 +20,8 @@ enum { LEASES_AHEAD = 2 /* most plans in flight */ };
 
 struct leases *leases_new(uint32_t n_slots, uint32_t n_blocks, uint32_t n_host, uint32_t block_size,
 			  uint32_t max_blocks);
+/* Set the kinds of layers, before the first plan; the default is one without a window. */
+void leases_set_kinds(struct leases *l, const struct kinds *kinds);
 void leases_free(struct leases *l);
 /* Put the plan in flight.  Aborts with a message if it writes to a block that an earlier plan in flight uses,
  * or that it swaps out itself.  A plan's copies come before its runs. */

@@ -22,8 +22,11 @@ void rig_fail(const struct sched_rig *r, const char *what)
 
 void rig_init(struct sched_rig *r, uint64_t seed, const char *replay)
 {
-	*r = (struct sched_rig){
-		.rng = seed * 0x9e3779b97f4a7c15u + 1, .seed = seed, .replay = replay, .now = 1};
+	*r = (struct sched_rig){.rng = seed * 0x9e3779b97f4a7c15u + 1,
+				.seed = seed,
+				.replay = replay,
+				.now = 1,
+				.kinds = KINDS_ONE};
 	for (int i = 0; i < 4; i++)
 		rig_rnd(r, 2);
 }
@@ -33,6 +36,20 @@ void rig_choose_drafts(struct sched_rig *r)
 	static const uint32_t rights[] = {0, 300, 700, 950, 1000};
 	r->cfg.drafts = rig_rnd(r, 3) ? 1 + rig_rnd(r, PLAN_DRAFTS_MAX) : 0;
 	r->drafts_right = rights[rig_rnd(r, 5)];
+}
+
+void rig_choose_kinds(struct sched_rig *r)
+{
+	const uint32_t chunk =
+		r->cfg.chunk && r->cfg.chunk < r->cfg.max_rows ? r->cfg.chunk : r->cfg.max_rows;
+	r->kinds = KINDS_ONE;
+	if (rig_rnd(r, 2) || r->n_blocks < 8)
+		return;
+	r->kinds.n = 1 + rig_rnd(r, 4);
+	for (uint32_t k = 0; k < r->kinds.n; k++)
+		r->kinds.window[k] = rig_rnd(r, 4) ? 1 + rig_rnd(r, rig_rnd(r, 2) ? 40 : 200) : 0;
+	while (kinds_blocks(&r->kinds, r->max_context, r->cfg.block_size, chunk) > r->n_blocks)
+		r->max_context--;
 }
 
 void rig_open(struct sched_rig *r, uint32_t n_want)
@@ -204,6 +221,8 @@ void rig_start_worker(struct sched_rig *r)
 {
 	r->device = device_new(r->cfg.max_seqs, r->n_blocks, r->n_host, r->cfg.block_size, r->max_context);
 	device_draft(r->device, r->drafts_right, r->seed + r->epoch);
+	device_set_kinds(r->device, &r->kinds);
+	sched_set_kinds(r->sched, &r->kinds);
 	sched_start(r->sched, r->n_blocks, r->n_host, ++r->epoch);
 }
 

@@ -28,6 +28,7 @@ struct sched_rig {
 	struct sched_config cfg;
 	uint32_t n_blocks, n_host, max_context;
 	uint32_t drafts_right; /* device_draft() */
+	struct kinds kinds;    /* of layers; rig_init() sets one without a window */
 	struct sched *sched;
 	struct device *device; /* NULL: no worker serves */
 	uint64_t epoch;
@@ -42,6 +43,9 @@ struct sched_rig {
 
 /* Initialize with a seed, at time 1.  The test then sets cfg, n_blocks, n_host and max_context. */
 void rig_init(struct sched_rig *r, uint64_t seed, const char *replay);
+/* Choose kinds of layers, most with windows, in half of the cases, and lower max_context to what then fits
+ * into n_blocks.  Called when the rest is set. */
+void rig_choose_kinds(struct sched_rig *r);
 /* Create the scheduler, for n_want jobs; no worker serves yet. */
 void rig_open(struct sched_rig *r, uint32_t n_want);
 /* Apply the results in flight, and check that nothing is left. */

@@ -79,6 +79,7 @@ static void choose(struct sched_rig *r)
 	r->cfg.mixture_rows = rig_rnd(r, 3) ? 0 : 1 + rig_rnd(r, 80);
 	r->cfg.aging_us = rig_rnd(r, 2) ? 200 : 0;
 	rig_choose_drafts(r);
+	rig_choose_kinds(r);
 }
 
 /* Totals over all seeds of a run. */

@@ -106,6 +106,7 @@ static void start_worker(struct storm *m)
 	r->max_context = r->n_blocks * r->cfg.block_size;
 	if (r->max_context > 2000)
 		r->max_context = 2000;
+	rig_choose_kinds(r);
 	rig_start_worker(r);
 	device_hold(r->device, m->hold_every, r->seed + m->n_lost);
 	sched_speed(r->sched, 1000, 1 + rig_rnd(r, 1000), 16);
@@ -295,6 +296,11 @@ Test(sched_storm, rows_that_sit_out_change_no_token)
 Test(sched_storm, a_block_is_not_copied_in_the_plan_that_computes_it)
 {
 	run_seed(32813, 0);
+}
+
+Test(sched_storm, swapped_outputs_return_before_others_fork)
+{
+	run_held_seed(219);
 }
 
 Test(sched_storm, a_block_indexed_behind_a_duplicate_is_not_found_behind_another)

@@ -78,7 +78,7 @@ static struct span span_of(const struct attn_job *j, int i, int lane)
 	s.m = s.n_rows * s.n_heads;
 	s.chunk0 = first_seen(j->a, s.pos) / CHUNK;
 	s.chunk1 = (s.pos + s.n_rows - 1) / CHUNK + 1;
-	s.table = b->tables + (size_t)s.seq * (size_t)j->dev->args.max_blocks_per_seq;
+	s.table = cpu_table(j->dev, s.seq, j->a->kind);
 	return s;
 }
 

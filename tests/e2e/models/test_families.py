@@ -63,6 +63,29 @@ def test_the_tokens_are_those_of_transformers(start, name):
         assert not differ or case["margins"][differ[0]] < 0.002, (differ[0], case["margins"][differ[0]])
 
 
+@pytest.mark.parametrize("name", ["vl_gemma3_untied.tf5", "gpt_oss.tf5"])
+def test_windows_in_a_pool_for_one_or_two_sequences_change_no_token(start, name):
+    """Layers of full attention and layers with a window of 16 tokens. Prompts share a prefix."""
+    model = FAMILIES / name
+    prompts = [[(7 * k) % 90 + 3 for k in range(150)] + [(11 * i + k) % 80 + 3 for k in range(60 + i)] for i in range(12)]
+    base = (model, "--compute", "f32", "--threads", 1, "--context", 400, "--chunk", 48, "--max-batch-tokens", 64)
+
+    def outputs(s):
+        with s.client() as c:
+            jobs = [c.submit(None, tokens=p, max_tokens=60, temperature=0, ignore_eos=True) for p in prompts]
+            return [j.done().tokens for j in jobs]
+
+    large = start(*base)
+    status = large.status()
+    want = outputs(large)
+    of_block = status["workers"][0]["kv_bytes"] // status["blocks"]["total"]
+    small = start(*base, "--kv-bytes", 64 * of_block)
+    assert outputs(small) == want
+    status = small.status()
+    assert status["blocks"]["total"] == 64, status
+    assert status["blocks"]["free"] + status["blocks"]["cached"] == 64
+
+
 IN_GGUF = ["granite", "seed_oss", "ernie4_5", "gemma", "exaone4", "cohere2", "stablelm", "nemotron", "phi"]
 
 

@@ -88,8 +88,9 @@ Test(live, a_cell_shows_every_count_above_zero)
 	cr_expect_eq(live_cell(UINT32_MAX, UINT32_MAX, 0), live_cell(8, 8, 0));
 }
 
-static void ignore_entry(void *user, uint32_t logical, uint32_t block)
+static void ignore_entry(void *user, uint32_t kind, uint32_t logical, uint32_t block)
 {
+	(void)kind;
 	(void)user, (void)logical, (void)block;
 }
 
@@ -100,8 +101,8 @@ static void ignore_copy(void *user, uint32_t from, uint32_t to)
 
 Test(live, blocks_are_counted_cell_by_cell)
 {
-	struct contents *c = contents_new((uint32_t[STORES]){10}, 4, true, 0);
-	struct blocks *b = blocks_new(10, 4, c, STORE_DEVICE);
+	struct contents *c = contents_new((uint32_t[STORES]){10}, 4, &KINDS_ONE, true, 0);
+	struct blocks *b = blocks_new(10, 4, &KINDS_ONE, c, STORE_DEVICE);
 	struct block_table held = {0}, cached = {0};
 	struct blocks_later later = {0};
 	struct blocks_change change = {ignore_entry, ignore_copy, NULL};
@@ -110,7 +111,7 @@ Test(live, blocks_are_counted_cell_by_cell)
 	blocks_grow(b, &held, 12, 0, &change, &later);
 	blocks_grow(b, &cached, 8, 0, &change, &later);
 	for (uint32_t i = 0; i < 2; i++)
-		contents_put(c, contents_add(c, &(struct contents_root){0}, CONTENTS_NONE, tokens + 4 * i),
+		contents_put(c, contents_add(c, &(struct contents_root){0}, CONTENTS_NONE, tokens + 4 * i), 0,
 			     STORE_DEVICE, cached.ids[i]);
 	blocks_drop(b, &cached, NULL);
 	for (uint32_t n_cells = 1; n_cells <= 16; n_cells++) {

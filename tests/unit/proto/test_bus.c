@@ -44,7 +44,7 @@ static void fill_plan(struct plan *p, struct params *params)
 					     .blocks = blocks,
 					     .params = params};
 	*plan_add_set(p) = (struct plan_set){3, 1, 3, 99};
-	*plan_add_table(p) = (struct plan_table){1, 1, 5};
+	*plan_add_table(p) = (struct plan_table){1, 1, 5, 0};
 	*plan_add_fork(p) = (struct plan_fork){1, 2, 3};
 	*plan_add_swap_out(p) = (struct plan_pair){7, 1};
 	*plan_add_swap_in(p) = (struct plan_pair){2, 8};
@@ -150,6 +150,41 @@ Test(bus, a_plan_comes_back_as_it_was_sent)
 	buf_fini(&b);
 }
 
+/* A sequence has a table for each kind of layers, and no blocks before a window. */
+Test(bus, tables_name_their_kind)
+{
+	static const uint32_t tokens[] = {5, 6, 7}, blocks[] = {3, PLAN_NO_BLOCK, 4, 12};
+	struct bus_limits two = limits;
+	struct plan p = {.n_kinds = 2}, q = {0};
+	struct params params;
+	struct buf b = {0};
+	struct why why = {""};
+	params_init(&params);
+	*plan_add_seq(&p) = (struct plan_seq){.slot = 1,
+					      .n_prompt = 2,
+					      .n_tokens = 3,
+					      .n_blocks = 2,
+					      .tokens = tokens,
+					      .blocks = blocks,
+					      .params = &params};
+	*plan_add_table(&p) = (struct plan_table){7, 1, 5, 1};
+	two.n_kinds = 2;
+	bus_encode_plan(&p, &b);
+	cr_assert_eq(bus_decode_plan(b.p, b.len, &two, &q, &why), 0, "%s", why.text);
+	cr_assert_eq(q.seqs[0].n_blocks, 2);
+	cr_assert_arr_eq(q.seqs[0].blocks, blocks, sizeof blocks);
+	cr_assert(q.tables[0].slot == 7 && q.tables[0].kind == 1 && q.tables[0].logical == 1);
+	cr_assert_eq(q.tables[0].block, 5);
+	refuse(&b, "tables: out of range"); /* with one kind */
+	two.n_kinds = 3;
+	cr_assert_eq(bus_decode_plan(b.p, b.len, &two, &q, &why), -EBADMSG);
+	cr_assert(strstr(why.text, "blocks without those of other kinds"), "%s", why.text);
+	plan_fini(&p);
+	bus_plan_fini(&q);
+	params_fini(&params);
+	buf_fini(&b);
+}
+
 /* The tokens, blocks and parameters of all sequences share one store, which grows during decoding and is
  * reused for the next plan. */
 Test(bus, long_sequences_come_back_plan_after_plan)
@@ -208,7 +243,7 @@ Test(bus, a_decoding_sequence_costs_at_most_16_bytes)
 			.slot = i, .pos0 = 1000, .n_rows = 1, .flags = PLAN_SAMPLE, .from = i};
 	/* A block is added every 16th step. */
 	for (uint32_t i = 0; i < 256 / 16; i++)
-		*plan_add_table(&p) = (struct plan_table){i, 62, 7};
+		*plan_add_table(&p) = (struct plan_table){i, 62, 7, 0};
 	bus_encode_plan(&p, &full);
 	cr_assert_leq(full.len - empty.len, 256 * 16);
 	bus_encode_result(&r, &empty);
@@ -312,7 +347,7 @@ Test(bus, blocks_slots_and_rows_out_of_range_are_named)
 	bus_encode_plan(&p, &b);
 	refuse(&b, "rows");
 	plan_reset(&p);
-	*plan_add_table(&p) = (struct plan_table){1, 1, 16};
+	*plan_add_table(&p) = (struct plan_table){1, 1, 16, 0};
 	bus_encode_plan(&p, &b);
 	refuse(&b, "tables");
 	plan_reset(&p);
@@ -408,17 +443,17 @@ Test(bus, control_messages_come_back)
 				       .device_used = 1ull << 35,
 				       .device_bytes = 1ull << 36,
 				       .block_bytes = 11,
+				       .kinds = {.n = 3, .window = {0, 128, 512}},
 				       .link_bps = 13,
 				       .stream_above_rows = 19}};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_assert_eq(got.ready.n_blocks, 9);
+	cr_assert_arr_eq(&got.ready.kinds, &m.ready.kinds, sizeof got.ready.kinds);
 	cr_assert_eq(got.ready.weights_bytes, 1ull << 33);
 	cr_assert_eq(got.ready.kv_bytes, 1ull << 34);
-	cr_assert_eq(got.ready.stored_bytes, 3);
-	cr_assert_eq(got.ready.scratch_bytes, 5);
-	cr_assert_eq(got.ready.host_bytes, 7);
-	cr_assert_eq(got.ready.host_weights_bytes, 17);
+	cr_assert(got.ready.stored_bytes == 3 && got.ready.scratch_bytes == 5);
+	cr_assert(got.ready.host_bytes == 7 && got.ready.host_weights_bytes == 17);
 	cr_assert_eq(got.ready.device_used, 1ull << 35);
 	cr_assert_eq(got.ready.device_bytes, 1ull << 36);
 	cr_assert(got.ready.block_bytes == 11 && got.ready.link_bps == 13 &&

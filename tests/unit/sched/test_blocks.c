@@ -8,8 +8,9 @@ struct seen {
 	uint32_t n_entries, n_copies, from, to;
 };
 
-static void on_entry(void *user, uint32_t logical, uint32_t block)
+static void on_entry(void *user, uint32_t kind, uint32_t logical, uint32_t block)
 {
+	(void)kind;
 	(void)logical;
 	(void)block;
 	((struct seen *)user)->n_entries++;
@@ -39,8 +40,8 @@ struct cached {
 /* n_host: blocks of a host pool, which is not used.  There are as many nodes more. */
 static struct cached open_beside(uint32_t n, uint32_t n_host)
 {
-	struct contents *c = contents_new((uint32_t[STORES]){n, n_host}, 16, true, 1);
-	return (struct cached){c, blocks_new(n, 16, c, STORE_DEVICE)};
+	struct contents *c = contents_new((uint32_t[STORES]){n, n_host}, 16, &KINDS_ONE, true, 1);
+	return (struct cached){c, blocks_new(n, 16, &KINDS_ONE, c, STORE_DEVICE)};
 }
 
 static struct cached open_cached(uint32_t n)
@@ -141,8 +142,8 @@ static void compute(struct cached *p, struct block_table *t, const uint32_t *tok
 	for (uint32_t i = 0; i < n / 16; i++) {
 		at = contents_add(p->c, &root, at, tokens + i * 16);
 		cr_assert_neq(at, CONTENTS_NONE);
-		if (contents_at(p->c, at, STORE_DEVICE) == CONTENTS_NONE)
-			contents_put(p->c, at, STORE_DEVICE, t->ids[i]);
+		if (contents_at(p->c, at, 0, STORE_DEVICE) == CONTENTS_NONE)
+			contents_put(p->c, at, 0, STORE_DEVICE, t->ids[i]);
 	}
 	contents_release(p->c, at);
 }
@@ -151,8 +152,8 @@ static uint32_t hits(struct cached *p, const uint32_t *tokens, uint32_t max, uin
 {
 	struct block_table t = {0};
 	const struct contents_root root = {.salt = salt};
-	block_table_reserve(&t, max);
-	const uint32_t n = contents_match(p->c, &root, tokens, max, STORE_DEVICE, t.ids, NULL);
+	block_table_reserve(p->b, &t, max);
+	const uint32_t n = contents_match(p->c, &root, tokens, max, false, t.ids).n;
 	for (; t.n < n; t.n++)
 		blocks_ref(p->b, t.ids[t.n]);
 	blocks_drop(p->b, &t, NULL);
@@ -270,9 +271,9 @@ Test(prefix, retained_blocks_are_evicted_after_all_others)
 				 contents_node(p.c, STORE_DEVICE, one.ids[1])};
 	for (int i = 0; i < 2; i++)
 		contents_hold(p.c, nodes[i]);
-	blocks_retain(b, nodes[1]);
+	blocks_retain(b, nodes[1], 0);
 	blocks_drop(b, &one, NULL);
-	blocks_retain(b, nodes[0]); /* in the cache already */
+	blocks_retain(b, nodes[0], 0); /* in the cache already */
 	blocks_drop(b, &two, NULL);
 	cr_expect_eq(blocks_n_retained(b), 2);
 	cr_expect_eq(blocks_n_cached(b), 4);
@@ -284,12 +285,12 @@ Test(prefix, retained_blocks_are_evicted_after_all_others)
 	blocks_forget(b);
 	cr_expect_eq(blocks_n_retained(b), 2, "not forgotten");
 	compute(&p, &two, c, 16, 0);
-	cr_expect_eq(contents_at(p.c, nodes[1], STORE_DEVICE), CONTENTS_NONE,
+	cr_expect_eq(contents_at(p.c, nodes[1], 0, STORE_DEVICE), CONTENTS_NONE,
 		     "the end of the chain goes first");
-	cr_expect_neq(contents_at(p.c, nodes[0], STORE_DEVICE), CONTENTS_NONE);
+	cr_expect_neq(contents_at(p.c, nodes[0], 0, STORE_DEVICE), CONTENTS_NONE);
 	cr_expect_eq(blocks_n_lost(b), 1);
 	for (int i = 0; i < 2; i++) {
-		blocks_unretain(b, nodes[i]);
+		blocks_unretain(b, nodes[i], 0);
 		contents_release(p.c, nodes[i]);
 	}
 	cr_expect_eq(blocks_n_cached(b), 0, "what is forgotten is not kept");
@@ -348,4 +349,41 @@ Test(prefix, a_block_after_an_evicted_twin_is_found_once_the_twin_is_computed_ag
 	block_table_fini(&two);
 	block_table_fini(&rest);
 	close_cached(&p);
+}
+
+/* ---- kinds ---- */
+
+/* Kind 1 has a window of 20 positions: position 60 reads from position 41 on, which is in row 2. */
+Test(blocks, blocks_before_a_window_are_given_up)
+{
+	const struct kinds kinds = {.n = 2, .window = {0, 20}};
+	struct contents *c = contents_new((uint32_t[STORES]){16}, 16, &kinds, true, 1);
+	struct blocks *b = blocks_new(16, 16, &kinds, c, STORE_DEVICE);
+	struct block_table t = {0}, other = {0};
+	struct blocks_later later = {0};
+	struct seen seen = {0};
+	cr_expect_eq(blocks_missing(b, &t, 64, 0), 8);
+	grow(b, &t, 64, 0, &seen, &later);
+	cr_expect(t.n == 4 && blocks_held(b, &t) == 8 && seen.n_entries == 8);
+	blocks_trim(b, &t, 60, NULL, 0, &later);
+	cr_expect(t.ids[1] == (uint32_t)CONTENTS_NONE && t.ids[3] == (uint32_t)CONTENTS_NONE);
+	cr_expect(t.ids[5] != (uint32_t)CONTENTS_NONE && blocks_held(b, &t) == 6);
+	cr_expect(blocks_reach(b, &t, 60) && !blocks_reach(b, &t, 40));
+	cr_expect_eq(blocks_n_free(b), 8, "until the plan's result");
+	blocks_release(b, &later);
+	cr_expect_eq(blocks_n_free(b), 10);
+	blocks_share(b, &other, &t, 4);
+	cr_expect_eq(blocks_held(b, &other), 6);
+	const struct block_table *tables[] = {&t, &other};
+	blocks_check(b, tables, 2, NULL, 0);
+	blocks_trim(b, &t, 30, NULL, 0, NULL);
+	cr_expect_eq(blocks_held(b, &t), 6, "an earlier position changes nothing");
+	blocks_drop(b, &t, NULL);
+	blocks_drop(b, &other, NULL);
+	cr_expect_eq(blocks_n_free(b), 16);
+	block_table_fini(&t);
+	block_table_fini(&other);
+	blocks_later_fini(&later);
+	blocks_free(b);
+	contents_free(c);
 }

@@ -9,7 +9,7 @@ static const struct contents_root plain_root = {0};
 
 static struct contents *open_contents(uint32_t n_device, uint32_t n_host)
 {
-	return contents_new((uint32_t[STORES]){n_device, n_host}, SIZE, true, 5);
+	return contents_new((uint32_t[STORES]){n_device, n_host}, SIZE, &KINDS_ONE, true, 5);
 }
 
 static const uint32_t *content(uint32_t i)
@@ -33,7 +33,7 @@ static int32_t compute(struct contents *c, const struct contents_root *root, int
 {
 	contents_hold(c, parent);
 	const int32_t node = contents_add(c, root, parent, content(i));
-	contents_put(c, node, store, block);
+	contents_put(c, node, 0, store, block);
 	contents_release(c, node);
 	return node;
 }
@@ -95,14 +95,14 @@ Test(contents, each_store_has_its_own_copy)
 {
 	struct contents *c = open_contents(8, 8);
 	const int32_t node = compute(c, &plain_root, NONE, 1, STORE_DEVICE, 3);
-	contents_put(c, node, STORE_HOST, 5);
-	cr_expect_eq(contents_at(c, node, STORE_DEVICE), 3);
-	cr_expect_eq(contents_at(c, node, STORE_HOST), 5);
+	contents_put(c, node, 0, STORE_HOST, 5);
+	cr_expect_eq(contents_at(c, node, 0, STORE_DEVICE), 3);
+	cr_expect_eq(contents_at(c, node, 0, STORE_HOST), 5);
 	cr_expect_eq(contents_node(c, STORE_HOST, 5), node);
 	cr_expect_eq(contents_node(c, STORE_HOST, 3), NONE);
 	contents_lost(c, STORE_DEVICE, 3);
 	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), node, "the host has a copy");
-	cr_expect_eq(contents_at(c, node, STORE_DEVICE), NONE);
+	cr_expect_eq(contents_at(c, node, 0, STORE_DEVICE), NONE);
 	contents_check(c, NULL, 0);
 	contents_lost(c, STORE_HOST, 5);
 	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), NONE, "no store has a copy");
@@ -116,21 +116,23 @@ Test(contents, a_path_has_no_gap)
 	const int32_t first = compute(c, &plain_root, NONE, 1, STORE_DEVICE, 0);
 	const int32_t second = compute(c, &plain_root, first, 2, STORE_DEVICE, 1);
 	uint32_t tokens[2 * SIZE], ids[2] = {0};
-	int32_t last;
 	for (uint32_t k = 0; k < 2 * SIZE; k++)
 		tokens[k] = content(k < SIZE ? 1 : 2)[k % SIZE];
-	cr_expect_eq(contents_match(c, &plain_root, tokens, 2, STORE_DEVICE, ids, &last), 2);
-	cr_expect(ids[0] == 0 && ids[1] == 1 && last == second);
-	cr_expect_eq(contents_match(c, &plain_root, tokens, 2, STORE_HOST, NULL, NULL), 0);
+	struct contents_found f = contents_match(c, &plain_root, tokens, 2, false, ids);
+	cr_expect(f.n == 2 && f.node == second && f.n_host == 0 && ids[0] == 0 && ids[1] == 1);
 	contents_lost(c, STORE_DEVICE, 0);
 	contents_check(c, NULL, 0);
-	cr_expect_eq(contents_match(c, &plain_root, tokens, 2, STORE_DEVICE, NULL, &last), 0);
-	cr_expect_eq(last, NONE);
+	f = contents_match(c, &plain_root, tokens, 2, false, NULL);
+	cr_expect(f.n == 0 && f.node == NONE);
 	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), first, "its child has a copy");
-	/* Computed again in another block, both are found. */
+	contents_put(c, first, 0, STORE_HOST, 3);
+	cr_expect_eq(contents_match(c, &plain_root, tokens, 2, false, ids).n, 0, "the host is not asked");
+	f = contents_match(c, &plain_root, tokens, 2, true, ids);
+	cr_expect(f.n == 2 && f.n_host == 1 && ids[0] == (3 | CONTENTS_HOST) && ids[1] == 1);
+	/* Computed again in another block, the device has both. */
 	cr_expect_eq(compute(c, &plain_root, NONE, 1, STORE_DEVICE, 4), first);
-	cr_expect_eq(contents_match(c, &plain_root, tokens, 2, STORE_DEVICE, ids, NULL), 2);
-	cr_expect(ids[0] == 4 && ids[1] == 1);
+	f = contents_match(c, &plain_root, tokens, 2, true, ids);
+	cr_expect(f.n == 2 && f.n_host == 0 && ids[0] == 4 && ids[1] == 1);
 	contents_free(c);
 }
 
@@ -175,14 +177,14 @@ Test(contents, a_block_that_is_not_full_is_kept_only_while_it_is_retained)
 	memcpy(tokens, content(1), sizeof tokens);
 	tokens[SIZE - 1] = CONTENTS_NO_TOKEN;
 	const int32_t node = contents_add(c, &plain_root, NONE, tokens);
-	contents_put(c, node, STORE_DEVICE, 3);
+	contents_put(c, node, 0, STORE_DEVICE, 3);
 	cr_expect_not(contents_kept(c, STORE_DEVICE, 3));
 	cr_expect_eq(contents_whole(c, STORE_DEVICE, 3), NONE);
-	cr_expect_eq(contents_retain(c, node, STORE_DEVICE, 1), 1);
+	cr_expect_eq(contents_retain(c, node, 0, 1), 1);
 	cr_expect(contents_kept(c, STORE_DEVICE, 3));
 	contents_forget(c);
 	cr_expect(contents_kept(c, STORE_DEVICE, 3));
-	cr_expect_eq(contents_retain(c, node, STORE_DEVICE, -1), 0);
+	cr_expect_eq(contents_retain(c, node, 0, -1), 0);
 	cr_expect_not(contents_kept(c, STORE_DEVICE, 3));
 	contents_free(c);
 }
@@ -201,5 +203,46 @@ Test(contents, forgotten_nodes_are_not_found_nor_kept)
 	cr_expect_neq(again, first);
 	cr_expect(contents_kept(c, STORE_DEVICE, 2));
 	cr_expect_eq(contents_find(c, &plain_root, NONE, content(1)), again);
+	contents_free(c);
+}
+
+/* ---- kinds ---- */
+
+/* Kind 0 has no window, kind 1 one of two blocks: after n blocks it reads the last two of them. */
+Test(contents, a_prefix_ends_where_windows_are_cached)
+{
+	const struct kinds kinds = {.n = 2, .window = {0, 2 * SIZE}};
+	struct contents *c = contents_new((uint32_t[STORES]){BLOCKS, BLOCKS}, SIZE, &kinds, true, 5);
+	uint32_t tokens[6 * SIZE], ids[2 * 6];
+	int32_t nodes[6], at = NONE;
+	for (uint32_t i = 0; i < 6; i++) {
+		for (uint32_t k = 0; k < SIZE; k++)
+			tokens[i * SIZE + k] = content(i)[k];
+		at = nodes[i] = contents_add(c, &plain_root, at, content(i));
+		contents_put(c, at, 0, STORE_DEVICE, i);
+		contents_put(c, at, 1, STORE_DEVICE, 10 + i);
+	}
+	contents_release(c, at);
+	cr_expect_eq(contents_kind(c, STORE_DEVICE, 3), 0);
+	cr_expect_eq(contents_kind(c, STORE_DEVICE, 13), 1);
+	struct contents_found f = contents_match(c, &plain_root, tokens, 6, false, ids);
+	cr_expect(f.n == 6 && f.n_seen == 6 && f.node == nodes[5]);
+	for (uint32_t i = 0; i < 6; i++)
+		cr_expect(ids[2 * i] == i && ids[2 * i + 1] == (i < 4 ? (uint32_t)NONE : 10 + i), "row %u",
+			  i);
+	/* Without block 4 of the window, neither 5 nor 6 blocks are enough. */
+	contents_lost(c, STORE_DEVICE, 14);
+	f = contents_match(c, &plain_root, tokens, 6, false, ids);
+	cr_expect(f.n == 4 && f.n_seen == 6 && f.node == nodes[3]);
+	cr_expect(ids[2 * 1 + 1] == (uint32_t)NONE && ids[2 * 2 + 1] == 12 && ids[2 * 3 + 1] == 13);
+	/* The host has it. */
+	contents_put(c, nodes[4], 1, STORE_HOST, 7);
+	f = contents_match(c, &plain_root, tokens, 6, true, ids);
+	cr_expect(f.n == 6 && f.n_host == 1 && ids[2 * 4 + 1] == (7 | CONTENTS_HOST));
+	/* Kind 0 needs every block. */
+	contents_lost(c, STORE_DEVICE, 2);
+	f = contents_match(c, &plain_root, tokens, 6, true, ids);
+	cr_expect(f.n == 2 && f.n_seen == 2 && f.n_host == 0);
+	contents_check(c, NULL, 0);
 	contents_free(c);
 }

@@ -201,7 +201,7 @@ DRIVER_FN void send_plan(uint64_t epoch, uint64_t number, uint32_t block)
 DRIVER_FN void expect_result(uint64_t epoch, uint64_t number)
 {
 	struct result r = {0};
-	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331};
+	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331, 1};
 	expect(BUS_RESULT);
 	cr_assert_eq(bus_decode_result(peer.bytes, peer.n, &lim, &r, &why), 0, "%s", why.text);
 	cr_expect_eq(r.epoch, epoch);

@@ -254,3 +254,25 @@ Test(cache, layers_of_different_shape_are_refused)
 	cr_expect(strstr(why.text, "layer 1 has 4 KV heads of 64 values, layer 0 has 2 of 64"), "%s",
 		  why.text);
 }
+
+Test(cache, a_block_holds_the_layers_of_one_kind)
+{
+	const struct config_kinds kinds = {
+		.kinds = {.n = 2, .window = {0, 128}}, .n_layers = 1, .kind = {0, 1}};
+	struct cache_args a = {.ops = &ops,
+			       .model = &model,
+			       .block_size = 16,
+			       .max_context = 1024,
+			       .max_rows = 64,
+			       .weights_bytes = 1 << 20,
+			       .kv_bytes = 1 << 20};
+	struct cache one, two;
+	cr_assert_eq(cache_size(&one, &a, &why), 0, "%s", why.text);
+	a.kinds = &kinds;
+	cr_assert_eq(cache_size(&two, &a, &why), 0, "%s", why.text);
+	cr_expect_eq(two.block_bytes, one.block_bytes / 2);
+	cr_expect_eq(two.n_blocks, 2 * one.n_blocks);
+	cr_expect(two.kinds.n == 2 && two.kinds.window[1] == 128 && one.kinds.n == 1);
+	a.kv_bytes = (uint64_t)two.block_bytes; /* a block, but none of the other kind */
+	cr_expect_eq(cache_size(&two, &a, &why), -ENOMEM);
+}

@@ -131,7 +131,7 @@ static void send_row(uint64_t number)
 
 static struct result received_result(void)
 {
-	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331};
+	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331, 1};
 	struct result r = {0};
 	expect(BUS_RESULT);
 	cr_assert_eq(bus_decode_result(peer.bytes, peer.n, &lim, &r, &why), 0, "%s", why.text);

@@ -41,7 +41,7 @@ static void send_decode(uint64_t number)
 static uint32_t token_of(uint64_t number)
 {
 	struct result r = {0};
-	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331};
+	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331, 1};
 	cr_assert_eq(bus_decode_result(peer.bytes, peer.n, &lim, &r, &why), 0, "%s", why.text);
 	cr_assert_eq(r.number, number);
 	cr_assert_eq(r.n_tokens, 1);

@@ -185,7 +185,7 @@ static const struct bus_msg *expect(struct peer *w, int type)
 
 static uint32_t expect_token(struct peer *w, uint64_t epoch, uint64_t number)
 {
-	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331};
+	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331, 1};
 	struct result r = {0};
 	while (!w->n_queued || bus_peek(w->queue[0].bytes, w->queue[0].n, NULL) == BUS_BEAT) {
 		if (w->n_queued)

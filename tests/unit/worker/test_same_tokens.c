@@ -287,7 +287,7 @@ static struct trace recomputed(const struct model_case *c)
 /* Add a sequence with chosen blocks, so that swaps can name them. */
 static void add_seq_at(struct job *j, uint32_t slot, uint32_t first, uint32_t n_blocks, uint32_t *blocks)
 {
-	for (uint32_t i = 0; i < n_blocks; i++)
+	for (uint32_t i = 0; i < n_blocks * step_limits(j->d.step)->n_kinds; i++)
 		blocks[i] = first + i;
 	*plan_add_seq(&j->d.plan) = (struct plan_seq){.slot = slot,
 						      .n_prompt = j->n_prompt,
@@ -300,14 +300,25 @@ static void add_seq_at(struct job *j, uint32_t slot, uint32_t first, uint32_t n_
 						      .params = &j->params};
 }
 
+/* Set entry i of a job's tables, counted row by row, all kinds of a row together.  A block before a window
+ * becomes block 0, which holds something else: it is not read. */
+static void set_entry(struct job *j, uint32_t slot, uint32_t i, uint32_t block)
+{
+	const struct kinds *kinds = &j->d.ready.kinds;
+	const uint32_t row = i / kinds->n, kind = i % kinds->n, pos = j->n_prompt + j->got.n - 1;
+	const bool read = row >= kinds_first(kinds, kind, pos) / 16;
+	*plan_add_table(&j->d.plan) = (struct plan_table){slot, row, read ? block : 0, kind};
+}
+
 /* The job is swapped out in mid-generation, another sequence uses its blocks, and it is swapped in
  * elsewhere. */
 static struct trace swapped(const struct model_case *c)
 {
 	static struct job j;
-	static uint32_t blocks[2][64];
+	static uint32_t blocks[2][64 * KINDS_MAX];
 	job_open(&j, c, 2);
 	const uint32_t n_blocks = (j.n_prompt + N_NEW + 15) / 16;
+	const uint32_t n_ids = n_blocks * j.d.ready.kinds.n;
 	add_seq_at(&j, 0, 3, n_blocks, blocks[0]);
 	for (uint32_t at = 0; at < j.n_prompt; at += 100) {
 		uint32_t rows = j.n_prompt - at < 100 ? j.n_prompt - at : 100;
@@ -316,21 +327,21 @@ static struct trace swapped(const struct model_case *c)
 	}
 	job_note(&j, 0);
 	job_decode(&j, N_NEW / 2);
-	for (uint32_t i = 0; i < n_blocks; i++)
-		*plan_add_swap_out(&j.d.plan) = (struct plan_pair){3 + i, n_blocks - 1 - i};
+	for (uint32_t i = 0; i < n_ids; i++)
+		*plan_add_swap_out(&j.d.plan) = (struct plan_pair){3 + i, n_ids - 1 - i};
 	job_step(&j);
 	add_seq_at(&j, 1, 3, n_blocks, blocks[1]);
 	for (uint32_t at = 0; at < j.n_prompt; at += 50)
 		driver_add_run(&j.d, 1, at, j.n_prompt - at < 50 ? j.n_prompt - at : 50, false), job_step(&j);
-	for (uint32_t i = 0; i < n_blocks; i++) {
-		*plan_add_swap_in(&j.d.plan) = (struct plan_pair){n_blocks - 1 - i, 100 + i};
-		*plan_add_table(&j.d.plan) = (struct plan_table){0, i, 100 + i};
+	for (uint32_t i = 0; i < n_ids; i++) {
+		*plan_add_swap_in(&j.d.plan) = (struct plan_pair){n_ids - 1 - i, 100 + i};
+		set_entry(&j, 0, i, 100 + i);
 	}
 	job_decode(&j, N_NEW * 3 / 4);
 	/* Then it is moved by copies on the device, as in copy-on-write. */
-	for (uint32_t i = 0; i < n_blocks; i++) {
+	for (uint32_t i = 0; i < n_ids; i++) {
 		*plan_add_copy(&j.d.plan) = (struct plan_pair){100 + i, 150 + i};
-		*plan_add_table(&j.d.plan) = (struct plan_table){0, i, 150 + i};
+		set_entry(&j, 0, i, 150 + i);
 	}
 	job_decode(&j, N_NEW);
 	job_close(&j);
@@ -344,7 +355,7 @@ static struct trace swapped(const struct model_case *c)
 static struct trace second_output(const struct model_case *c, bool forked)
 {
 	static struct job j;
-	static uint32_t blocks[2][64];
+	static uint32_t blocks[2][64 * KINDS_MAX];
 	job_open(&j, c, 2);
 	const uint32_t n_blocks = (j.n_prompt + N_NEW + 15) / 16, shared = j.n_prompt / 16;
 	uint32_t slot = forked ? 9 : 0;
@@ -361,9 +372,10 @@ static struct trace second_output(const struct model_case *c, bool forked)
 	}
 	job_step(&j);
 	job_note(&j, forked);
-	for (uint32_t i = shared; forked && i < n_blocks; i++) {
+	const uint32_t n_kinds = j.d.ready.kinds.n;
+	for (uint32_t i = shared * n_kinds; forked && i < n_blocks * n_kinds; i++) {
 		*plan_add_copy(&j.d.plan) = (struct plan_pair){i, 50 + i};
-		*plan_add_table(&j.d.plan) = (struct plan_table){slot, i, 50 + i};
+		set_entry(&j, slot, i, 50 + i);
 	}
 	while (j.got.n < N_NEW) {
 		uint32_t pos = j.n_prompt + j.got.n - 1;

@@ -121,15 +121,31 @@ Test(step, blocks_out_of_range_are_named)
 	*plan_add_swap_in(&d.plan) = (struct plan_pair){host, 0};
 	refused("a swap in");
 	driver_seq(&d, 0, tokens, 10, 10, 16, &params);
-	*plan_add_table(&d.plan) = (struct plan_table){0, 5, 1};
+	*plan_add_table(&d.plan) = (struct plan_table){0, 5, 1, 0};
 	refused("block 5 does not follow its table of 1");
 	driver_seq(&d, 0, tokens, 10, 10, 16, &params);
-	*plan_add_table(&d.plan) = (struct plan_table){0, 1, n};
+	*plan_add_table(&d.plan) = (struct plan_table){0, 1, n, 0};
 	refused("the pool has");
 	const uint32_t most = step_limits(d.step)->max_context / step_block_size(d.step);
 	driver_seq(&d, 0, tokens, 10, 10, UINT32_MAX, &params); /* the whole context */
-	*plan_add_table(&d.plan) = (struct plan_table){0, most, 1};
+	*plan_add_table(&d.plan) = (struct plan_table){0, most, 1, 0};
 	refused("does not follow its table");
+}
+
+Test(step, blocks_that_a_plan_leaves_out_are_not_read)
+{
+	static const uint32_t blocks[] = {PLAN_NO_BLOCK, 1};
+	*plan_add_seq(&d.plan) = (struct plan_seq){.n_prompt = 20,
+						   .n_tokens = 20,
+						   .n_blocks = 2,
+						   .tokens = tokens,
+						   .blocks = blocks,
+						   .params = &params};
+	driver_add_run(&d, 0, 16, 4, false);
+	refused("position 16 reads blocks that its tables left out");
+	driver_seq(&d, 0, tokens, 10, 10, 16, &params);
+	*plan_add_table(&d.plan) = (struct plan_table){0, 0, 1, 1};
+	refused("block 1 of kind 1");
 }
 
 Test(step, tokens_and_parameters_are_checked)
@@ -329,7 +345,7 @@ Test(step, a_set_token_is_what_a_sequence_goes_on_with)
 	const uint32_t own = 500;
 	for (uint32_t i = 1; i < 3; i++) {
 		*plan_add_set(&d.plan) = (struct plan_set){i, 0, n, chosen[i]};
-		*plan_add_table(&d.plan) = (struct plan_table){i, 1, own + i};
+		*plan_add_table(&d.plan) = (struct plan_table){i, 1, own + i, 0};
 		*plan_add_copy(&d.plan) = (struct plan_pair){d.next_block - 7, own + i};
 	}
 	*plan_add_set(&d.plan) = (struct plan_set){0, 0, n, chosen[0]};

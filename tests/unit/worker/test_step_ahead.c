@@ -125,7 +125,7 @@ static void take_blocks(struct life *l, uint32_t slot)
 {
 	for (uint32_t i = 0; i < BLOCKS; i++)
 		*plan_add_table(&l->d.plan) =
-			(struct plan_table){slot, i, block_of(slot, l->seqs[slot].set, i)};
+			(struct plan_table){slot, i, block_of(slot, l->seqs[slot].set, i), 0};
 }
 
 /* Copy a sequence with a token chosen by the controller into a slot, which is free or is dropped for the

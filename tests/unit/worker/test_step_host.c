@@ -319,7 +319,7 @@ static void put(uint32_t slot, uint32_t logical)
 	struct seq *q = &seqs[slot];
 	q->blocks[logical] = any_block();
 	q->n_blocks += logical == q->n_blocks;
-	*plan_add_table(&d.plan) = (struct plan_table){slot, logical, q->blocks[logical]};
+	*plan_add_table(&d.plan) = (struct plan_table){slot, logical, q->blocks[logical], 0};
 }
 
 static void fork_to(uint32_t parent, uint32_t child)

@@ -169,8 +169,12 @@ Test(swaps, without_swaps_nothing_is_queued)
 
 static struct cache cache_under_way(void)
 {
-	return (struct cache){
-		.ops = &ops, .swaps = in_flight(), .block_size = 16, .n_blocks = 10, .n_host_blocks = 10};
+	return (struct cache){.ops = &ops,
+			      .swaps = in_flight(),
+			      .block_size = 16,
+			      .n_blocks = 10,
+			      .n_host_blocks = 10,
+			      .kinds = KINDS_ONE};
 }
 
 /* Settle one row at `pos` of a sequence with two blocks. */
@@ -252,7 +256,7 @@ static void seq_at(uint32_t slot, uint32_t first, const uint32_t *prompt)
 static void move(uint32_t to)
 {
 	for (uint32_t i = 0; i < N_BLOCKS; i++)
-		*plan_add_table(&d.plan) = (struct plan_table){0, i, to + i};
+		*plan_add_table(&d.plan) = (struct plan_table){0, i, to + i, 0};
 }
 
 struct chosen {
