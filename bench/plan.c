@@ -73,9 +73,18 @@ static double kv_room(const struct planner *p, uint32_t tp)
 	return p->device.cost.memory_bytes * p->memory_fraction - p->model.stored_bytes / tp - scratch;
 }
 
+/* Return the blocks of a sequence of the full context. */
+static uint32_t blocks_of_context(const struct planner *p)
+{
+	const struct sched_config *s = &p->serve;
+	return kinds_blocks(&p->model.kinds, p->context, s->block_size,
+			    s->chunk && s->chunk < s->max_rows ? s->chunk : s->max_rows);
+}
+
 static bool holds(const struct planner *p, uint32_t tp)
 {
-	return kv_room(p, tp) >= p->model.kv_token_bytes / tp * (p->context + p->serve.block_size);
+	const double block_bytes = p->model.kv_token_bytes / tp * p->serve.block_size / p->model.kinds.n;
+	return kv_room(p, tp) >= block_bytes * (blocks_of_context(p) + p->model.kinds.n);
 }
 
 /* Choose the fewest devices that hold the weights and one sequence of the full context. */
@@ -258,8 +267,8 @@ static void print_json(struct planner *p)
 				      p->device.cost.memory_bytes, "weights_bytes",
 				      p->model.stored_bytes / p->tp, "kv_bytes", p->kv_bytes,
 				      "kv_token_bytes", p->model.kv_token_bytes / p->tp, "tokens",
-				      (json_int_t)p->n_blocks * p->serve.block_size, "sequences_of_context",
-				      (double)p->n_blocks * p->serve.block_size / p->context));
+				      (json_int_t)p->n_blocks * p->serve.block_size / p->model.kinds.n,
+				      "sequences_of_context", (double)p->n_blocks / blocks_of_context(p)));
 	json_object_set_new(o, "ttft_ms", percentiles(&r->ttft_ms));
 	json_object_set_new(o, "tpot_ms", percentiles(&r->tpot_ms));
 	json_object_set_new(o, "itl_ms", percentiles(&r->itl_ms));
@@ -301,8 +310,8 @@ static void print_text(struct planner *p)
 	printf("memory    %s each: weights %s, KV cache %s: %" PRIu64 " tokens, %.1f sequences of %u\n",
 	       term_bytes(p->device.cost.memory_bytes, a, sizeof a),
 	       term_bytes(p->model.stored_bytes / p->tp, b, sizeof b), term_bytes(p->kv_bytes, c, sizeof c),
-	       (uint64_t)p->n_blocks * p->serve.block_size,
-	       (double)p->n_blocks * p->serve.block_size / p->context, p->context);
+	       (uint64_t)p->n_blocks * p->serve.block_size / p->model.kinds.n,
+	       (double)p->n_blocks / blocks_of_context(p), p->context);
 	printf("\nat %g requests a second\n\n", p->rate);
 	table_row(&t, "ms", "p50", "p90", "p99", NULL);
 	latency_row(&t, "TTFT", &r->ttft_ms);

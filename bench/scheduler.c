@@ -11,6 +11,7 @@
 #include "cli/terminal/term.h"
 #include "bench/sim/traces.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -58,6 +59,24 @@ static int number_above(const struct opts *o, const char *name, double scale, do
 	return 0;
 }
 
+/* Read "0,128,128": three kinds of layers. */
+static int windows_of(const char *text, struct kinds *out, struct why *why)
+{
+	*out = (struct kinds){0};
+	for (const char *at = text;; at++) {
+		char *end;
+		const unsigned long window = strtoul(at, &end, 10);
+		if (!isdigit((unsigned char)*at) || window > INT32_MAX || out->n == KINDS_MAX ||
+		    (*end && *end != ','))
+			return err_why(why, -EINVAL, "--windows: \"%.40s\" is not a list of up to %d numbers",
+				       text, KINDS_MAX);
+		out->window[out->n++] = (uint32_t)window;
+		at = end;
+		if (!*end)
+			return 0;
+	}
+}
+
 static int device_of(const struct opts *o, struct costmodel *c, struct why *why)
 {
 	int rc = costmodel_named(opts_text(o, "device"), c, why);
@@ -74,6 +93,8 @@ static int device_of(const struct opts *o, struct costmodel *c, struct why *why)
 	c->memory_bytes = (double)opts_int_or(o, "memory", (int64_t)c->memory_bytes);
 	c->weights_bytes = (double)opts_int_or(o, "weights-bytes", (int64_t)c->weights_bytes);
 	c->kv_token_bytes = (double)opts_int_or(o, "kv-token-bytes", (int64_t)c->kv_token_bytes);
+	if (!rc)
+		rc = windows_of(opts_text(o, "windows"), &c->kinds, why);
 	if (!rc && c->kv_token_bytes < 1)
 		rc = err_why(why, -EINVAL, "--kv-token-bytes must be above 0");
 	return rc;
@@ -121,7 +142,7 @@ static int pool_of(const struct opts *o, struct replay_config *c, struct why *wh
 	if (c->n_blocks == 0)
 		return err_why(why, -EINVAL,
 			       "no block fits: the KV cache has %" PRId64 " bytes, a block %.0f", kv_bytes,
-			       c->cost.kv_token_bytes * size);
+			       costmodel_block_bytes(&c->cost, size));
 	return 0;
 }
 

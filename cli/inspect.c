@@ -452,7 +452,8 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 			    json_pack("{s:I, s:o, s:o, s:I, s:I, s:s, s:s}", "weights", (json_int_t)w->bytes,
 				      "loaded", loaded(c, w), "second_copies", second_copies(c, w),
 				      "kv_per_token", (json_int_t)kv, "kv_of_a_full_context",
-				      (json_int_t)(kv * c->max_position), "kv_type", type, "compute", mode));
+				      (json_int_t)report_sequence_bytes(c, c->max_position, kv), "kv_type",
+				      type, "compute", mode));
 	json_object_set_new(o, "storage", report_storage(w));
 	json_object_set_new(o, "memory_by_context",
 			    report_memory(c, packed_weights(w, c, packed_mode(mode), PACKED_HEAD_MODE), kv));

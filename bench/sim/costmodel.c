@@ -41,6 +41,7 @@ int costmodel_named(const char *name, struct costmodel *out, struct why *why)
 	for (size_t i = 0; i < N_DEVICES; i++) {
 		if (strcmp(devices[i].name, name) == 0) {
 			*out = devices[i];
+			out->kinds = KINDS_ONE;
 			buf_fini(&names);
 			return 0;
 		}
@@ -56,19 +57,26 @@ double costmodel_kv_bytes(const struct costmodel *c)
 	return fmax(0, c->memory_bytes * memory_share - c->weights_bytes);
 }
 
+double costmodel_block_bytes(const struct costmodel *c, uint32_t block_size)
+{
+	return c->kv_token_bytes * block_size / c->kinds.n;
+}
+
 uint32_t costmodel_blocks(const struct costmodel *c, double kv_bytes, uint32_t block_size)
 {
-	double n = floor(kv_bytes / (c->kv_token_bytes * block_size));
+	double n = floor(kv_bytes / costmodel_block_bytes(c, block_size));
 	return n < 1 ? 0 : (uint32_t)fmin(n, COSTMODEL_BLOCKS_MAX);
 }
 
 double costmodel_step_us(const struct costmodel *c, const struct plan *p, uint32_t block_size)
 {
-	double block_bytes = c->kv_token_bytes * block_size;
+	double block_bytes = costmodel_block_bytes(c, block_size);
 	double positions = 0, n_decodes = 0;
 	for (uint32_t i = 0; i < p->n_runs; i++)
 		if (p->runs[i].n_rows) {
-			positions += (double)p->runs[i].pos0 + p->runs[i].n_rows;
+			const uint32_t pos0 = p->runs[i].pos0, end = pos0 + p->runs[i].n_rows;
+			for (uint32_t k = 0; k < c->kinds.n; k++)
+				positions += (double)(end - kinds_first(&c->kinds, k, pos0)) / c->kinds.n;
 			n_decodes += c->decode_row_us > 0 && p->runs[i].n_rows == 1;
 		}
 	double memory_s = (c->weights_bytes + positions * c->kv_token_bytes) / c->bytes_per_s;
@@ -149,6 +157,7 @@ static int read_cpu(struct costmodel_device *d, struct why *why)
 		.flop_per_s = products_per_s(cpu, d->mode) * cpu_products,
 		.link_bytes_per_s = probed(cpu, "read") / 2,
 		.memory_bytes = (double)json_integer_value(json_object_get(cpu, "bytes_free")),
+		.kinds = KINDS_ONE,
 	};
 	if (!(d->cost.bytes_per_s > 0 && d->cost.flop_per_s > 0))
 		rc = err_why(why, -EIO, "quern-worker --inspect cpu measured nothing");
@@ -206,6 +215,7 @@ int costmodel_model_read(const char *path, const struct costmodel_device *d, str
 			 struct why *why)
 {
 	struct model_config c;
+	struct config_kinds kinds;
 	struct weights *w;
 	int rc = model_config_load(path, &c, why);
 	if (rc)
@@ -227,6 +237,9 @@ int costmodel_model_read(const char *path, const struct costmodel_device *d, str
 	out->kv_token_bytes =
 		d->cpu ? (double)inspect_kv_token_bytes(&c, strcmp(d->mode, "int8") ? d->mode : "int16")
 		       : 2.0 * (double)model_config_kv_values(&c);
+	model_config_kinds(&c, (uint32_t)c.max_position, &kinds);
+	out->kinds = kinds.kinds;
+	out->kv_token_bytes *= (double)kinds.n_layers * kinds.kinds.n / c.n_layers;
 	weights_close(w);
 	model_config_fini(&c);
 	return 0;
@@ -237,6 +250,7 @@ void costmodel_load(struct costmodel_device *d, const struct costmodel_model *m)
 	d->cost.weights_bytes = m->step_bytes;
 	d->cost.flop_per_token = 2 * m->params;
 	d->cost.kv_token_bytes = m->kv_token_bytes;
+	d->cost.kinds = m->kinds;
 }
 
 /* ---- measured costs ---- */

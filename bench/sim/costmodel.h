@@ -1,7 +1,7 @@
 /* costmodel.h - estimates how long a device takes for a plan, from the plan's size.
  *
  *   step = base + max(memory, compute) + copies and swaps
- *   memory  = (weights + KV of every position that a run attends to) / achieved bandwidth
+ *   memory  = (weights + KV of every position that a run attends to, in each kind) / achieved bandwidth
  *   compute = rows * FLOP per token / achieved FLOP rate
  *
  * Every row counts as compute, also the rows of decoding sequences: a large batch is as slow as its
@@ -32,13 +32,16 @@ struct costmodel {
 	/* Figures of the model. */
 	double weights_bytes;  /* read once per step */
 	double flop_per_token; /* for one row: twice the parameters */
-	double kv_token_bytes; /* K and V of one position, all layers */
+	double kv_token_bytes; /* K and V of one position, all kinds of layers */
+	struct kinds kinds;    /* kinds of layers; a block holds K and V of one kind */
 	double decode_row_us;  /* time of a run of one row, in place of its FLOP; 0: use the FLOP */
 };
 
 /* Find a named device, with Qwen3-8B AWQ.  -EINVAL: unknown; why lists the known names. */
 int costmodel_named(const char *name, struct costmodel *out, struct why *why);
 
+/* Return the bytes of a block. */
+double costmodel_block_bytes(const struct costmodel *c, uint32_t block_size);
 /* Return the number of blocks that fit in kv_bytes, at most COSTMODEL_BLOCKS_MAX; 0: none. */
 uint32_t costmodel_blocks(const struct costmodel *c, double kv_bytes, uint32_t block_size);
 /* Return the bytes for KV: 9/10 of the memory, less the weights. */
@@ -55,7 +58,8 @@ struct costmodel_model {
 	double params;         /* parameters used per token; of experts, the chosen ones only */
 	double stored_bytes;   /* bytes in memory */
 	double step_bytes;     /* bytes read per step */
-	double kv_token_bytes; /* K and V of one position */
+	double kv_token_bytes; /* K and V of one position; unused places of kinds count */
+	struct kinds kinds;
 	int n_layers, n_kv_heads;
 	int max_position;
 };

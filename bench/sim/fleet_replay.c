@@ -142,13 +142,13 @@ static uint32_t token_of(const struct sim *s, uint64_t request, uint32_t positio
 
 static void on_load(struct sim *s, struct sim_worker *w, const struct bus_load *load)
 {
-	struct bus_msg m = {
-		.type = BUS_READY,
-		.ready = {.epoch = load->epoch,
-			  .numerics = "simulated",
-			  .n_blocks = s->cfg->n_blocks,
-			  .n_vocab = REPLAY_VOCAB,
-			  .block_bytes = (uint64_t)(s->cfg->cost.kv_token_bytes * s->engine.block_size)}};
+	struct bus_msg m = {.type = BUS_READY,
+			    .ready = {.epoch = load->epoch,
+				      .numerics = "simulated",
+				      .n_blocks = s->cfg->n_blocks,
+				      .n_vocab = REPLAY_VOCAB,
+				      .block_bytes = (uint64_t)costmodel_block_bytes(&s->cfg->cost,
+										     s->engine.block_size)}};
 	send_message(s, w, &m);
 }
 

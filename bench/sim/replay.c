@@ -207,6 +207,12 @@ static uint64_t running_output(const struct replay_config *c)
 	return WARM_STEPS + (uint64_t)c->steps + c->running + 4 * (prompts / c->sched.max_rows + 1) + 16;
 }
 
+/* Return the most prompt tokens of a sequence in a step. */
+static uint32_t replay_chunk(const struct replay_config *c)
+{
+	return c->sched.chunk && c->sched.chunk < c->sched.max_rows ? c->sched.chunk : c->sched.max_rows;
+}
+
 uint64_t replay_running_tokens(const struct replay_config *c)
 {
 	return c->shared_prefix + c->running_prompt + c->sched.block_size + running_output(c);
@@ -215,7 +221,9 @@ uint64_t replay_running_tokens(const struct replay_config *c)
 uint64_t replay_running_blocks(const struct replay_config *c)
 {
 	/* Includes the scheduler's admission watermark. */
-	uint64_t each = replay_running_tokens(c) / c->sched.block_size + 2;
+	uint64_t each = kinds_blocks(&c->cost.kinds, (uint32_t)replay_running_tokens(c) + c->sched.block_size,
+				     c->sched.block_size, replay_chunk(c)) +
+			c->cost.kinds.n;
 	return each * c->running * 17 / 16 + 16;
 }
 
@@ -234,7 +242,8 @@ static void add_running(struct replay *r)
 static void arrive(struct replay *r, uint32_t id)
 {
 	const struct request *q = &r->requests[id];
-	uint64_t pool = (uint64_t)r->cfg->n_blocks * r->cfg->sched.block_size;
+	const uint64_t pool = kinds_tokens(&r->cfg->cost.kinds, r->cfg->n_blocks, r->cfg->sched.block_size,
+					   replay_chunk(r->cfg));
 	uint64_t most = pool < r->cfg->max_context ? pool : r->cfg->max_context;
 	if ((uint64_t)q->n_prompt + q->n_output > most) {
 		r->report->n_refused++;
@@ -556,9 +565,10 @@ int replay_run(const struct replay_config *cfg, const struct trace *trace, struc
 	r.measuring = !cfg->running;
 	r.clock_ns = clock_cost_ns();
 	r.sched = sched_new(&cfg->sched);
+	sched_set_kinds(r.sched, &cfg->cost.kinds);
 	sched_start(r.sched, cfg->n_blocks, cfg->n_host_blocks, 1);
 	sched_speed(r.sched, cfg->cost.flop_per_s / cfg->cost.flop_per_token, cfg->cost.link_bytes_per_s,
-		    (uint64_t)(cfg->cost.kv_token_bytes * cfg->sched.block_size));
+		    (uint64_t)costmodel_block_bytes(&cfg->cost, cfg->sched.block_size));
 	if (cfg->running)
 		add_running(&r);
 	else

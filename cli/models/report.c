@@ -205,6 +205,15 @@ int64_t report_second_copy(const struct weights *w, const struct model_config *c
 
 static const int batches[] = {1, 8, 32};
 
+int64_t report_sequence_bytes(const struct model_config *c, int context, int64_t kv_token_bytes)
+{
+	enum { BLOCK = 16 };
+	struct config_kinds kinds;
+	model_config_kinds(c, (uint32_t)c->max_position, &kinds);
+	const int64_t block_bytes = kv_token_bytes * BLOCK * kinds.n_layers / c->n_layers;
+	return block_bytes * kinds_blocks(&kinds.kinds, (uint32_t)context, BLOCK, 0);
+}
+
 json_t *report_memory(const struct model_config *c, int64_t weights, int64_t kv_token_bytes)
 {
 	const int all[] = {1024, 8192, 32768, c->max_position};
@@ -215,10 +224,9 @@ json_t *report_memory(const struct model_config *c, int64_t weights, int64_t kv_
 		if (all[i] > c->max_position || (i < 3 && all[i] == c->max_position))
 			continue;
 		json_t *row = json_array();
+		const int64_t each = report_sequence_bytes(c, all[i], kv_token_bytes);
 		for (size_t j = 0; j < sizeof batches / sizeof *batches; j++)
-			json_array_append_new(
-				row,
-				json_integer((json_int_t)(weights + kv_token_bytes * all[i] * batches[j])));
+			json_array_append_new(row, json_integer((json_int_t)(weights + each * batches[j])));
 		json_array_append_new(contexts, json_integer(all[i]));
 		json_array_append_new(rows, row);
 	}

@@ -24,6 +24,8 @@ int64_t report_step_bytes(const struct model_config *c, const struct weights *w,
 int64_t report_second_copy(const struct weights *w, const struct model_config *c, const char *compute,
 			   const char **why);
 
+/* Return the bytes of K and V of a sequence that decodes at the end of this context. */
+int64_t report_sequence_bytes(const struct model_config *c, int context, int64_t kv_token_bytes);
 /* Return {"contexts": [..], "batches": [..], "bytes": [[..], ..]}: weights (bytes) plus K and V of `batch`
  * sequences of `context` tokens. */
 json_t *report_memory(const struct model_config *c, int64_t weights, int64_t kv_token_bytes);

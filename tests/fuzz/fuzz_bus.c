@@ -210,7 +210,7 @@ static void sound_plan(struct buf *out)
 	*plan_add_constraint(&p) = (struct plan_constraint){7, constraint};
 	*plan_add_seq(&p) = (struct plan_seq){1, 77, 2, 2, 3, 1, 7, 5, tokens, blocks, &params};
 	*plan_add_set(&p) = (struct plan_set){3, 1, 3, 8};
-	*plan_add_table(&p) = (struct plan_table){1, 1, 5};
+	*plan_add_table(&p) = (struct plan_table){1, 1, 5, 0};
 	*plan_add_fork(&p) = (struct plan_fork){1, 2, 3};
 	*plan_add_swap_out(&p) = (struct plan_pair){7, 1};
 	*plan_add_swap_in(&p) = (struct plan_pair){2, 8};
