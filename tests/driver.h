@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "tests/testdata.h"
 #include "worker/draft.h"
+#include "worker/guide.h"
 #include "worker/step.h"
 
 #include <criterion/criterion.h>
@@ -30,6 +31,7 @@ static const struct hot_options *driver_hot __attribute__((unused));
 static const char *driver_experts_compute __attribute__((unused));
 static int driver_send_above __attribute__((unused));
 static const struct draft_source *driver_drafts __attribute__((unused));
+static const struct guide_work *driver_guide __attribute__((unused));
 static struct expert_load driver_experts __attribute__((unused));
 
 enum { DRIVER_BLOCKS = 512, DRIVER_RANKS = 8, DRIVER_LATE_MS = 60000 };
@@ -190,6 +192,7 @@ DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const 
 			      .experts = &driver_experts,
 			      .no_graphs = driver_no_graphs,
 			      .drafts = driver_drafts,
+			      .guide = driver_guide,
 			      .two_pools = true};
 	char path[64];
 	memset(d, 0, sizeof *d);

@@ -44,7 +44,7 @@ void batch_free(struct batch *b)
 
 static void want(struct batch *b, int32_t row, uint32_t slot, uint32_t position, int32_t forced)
 {
-	b->wants[b->n_wants++] = (struct batch_want){row, slot, position, forced, 0, -1};
+	b->wants[b->n_wants++] = (struct batch_want){row, slot, position, forced, 0, -1, false};
 }
 
 /* Return the run to execute.  If the slot's previous run sat out, which was unknown when this plan was
@@ -131,6 +131,7 @@ static void want_open(struct batch *b, const struct slots *slots, const struct p
 		want(b, row0 + (int32_t)i, r->slot, position, -1);
 		struct batch_want *w = &b->wants[b->n_wants - 1];
 		w->shift = r->n_rows > 1 ? drawn + (int32_t)i - (int32_t)position : 0;
+		w->open = true;
 		w->draft = i ? tokens[position - 1] : -1;
 	}
 }

@@ -20,6 +20,7 @@ struct batch_want {
 	int32_t forced;    /* the token at position, if it belongs to the prompt; -1: it is sampled */
 	int32_t shift;     /* as in kern_sample_row */
 	int32_t draft;     /* the row's token, if it is a draft of an open run; -1: it is not */
+	bool open;         /* a row of an open run */
 };
 
 /* An open run (open_runs.h): its wants are the n from `want` on. */

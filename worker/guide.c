@@ -627,6 +627,17 @@ enum guide_answer guide_mask(struct guide *g, uint32_t slot, uint64_t plan, uint
 	return rc ? GUIDE_NONE : GUIDE_MASK;
 }
 
+enum guide_answer guide_mask_after(struct guide *g, uint32_t slot, uint32_t at, uint32_t token, uint32_t *out)
+{
+	struct track *t = &g->tracks[slot];
+	const struct entry *e = t->constraint;
+	guide_put(g, slot, at, token);
+	/* No thread makes the mask of a draft: it would take the matcher away from the next step. */
+	if (!e->grammar || e->job || t->failure || (g->pool && !g->left))
+		return GUIDE_NONE;
+	return make_at_once(g, t, out) ? GUIDE_NONE : GUIDE_MASK;
+}
+
 int guide_fd(const struct guide *g)
 {
 	return g->pool ? mask_pool_fd(g->pool) : -1;

@@ -115,6 +115,11 @@ enum guide_answer {
  * are allowed: the sequence continues while plans are in flight, and if it may not end (ignore_eos,
  * min_tokens).  plan: the number of the requesting plan. */
 enum guide_answer guide_mask(struct guide *g, uint32_t slot, uint64_t plan, uint32_t *out);
+/* Set token `at`, a draft that the mask before it allows, as guide_put() does, and get the mask after it.
+ * GUIDE_NONE: that takes too much work, or the output would fail.  A guide_put() of the token that was drawn
+ * instead takes the draft back. */
+enum guide_answer guide_mask_after(struct guide *g, uint32_t slot, uint32_t at, uint32_t token,
+				   uint32_t *out);
 /* Descriptor that is readable if guide_awake() may have slots; -1: there are no threads. */
 int guide_fd(const struct guide *g);
 /* Return, once each, a slot with a mask that was LATER for a plan up to number `ended` and is ready now.

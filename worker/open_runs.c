@@ -35,10 +35,10 @@ static uint32_t until_stop(const struct slot *slot, const int32_t *drafts, uint3
 	return n;
 }
 
-/* Return whether the slot's tokens are drafted: not if its output has a constraint, or mirostat. */
+/* Return whether the slot's tokens are drafted: not with mirostat. */
 static bool may_draft(const struct slot *slot)
 {
-	return slot->n_known == slot->n_tokens && !slot->constraint && !slot->params.mirostat;
+	return slot->n_known == slot->n_tokens && !slot->params.mirostat;
 }
 
 /* Draft at most max tokens after those of the slot; return how many. */
@@ -79,11 +79,14 @@ int open_begin(struct open_runs *o, const struct plan *p, struct why *why)
 	return rc;
 }
 
-/* Return the number of tokens that the run with these wants gives. */
+/* Return the number of tokens that the run with these wants gives; 0: it sat out. */
 static uint32_t accepted(const struct pending_plan *f, const struct pending_open *open)
 {
 	uint32_t n = 1;
-	while (n < open->n && f->out.token[open->want + n - 1] == f->wants[open->want + n].draft)
+	if (f->wants[open->want].held)
+		return 0;
+	while (n < open->n && !f->wants[open->want + n].cut &&
+	       f->out.token[open->want + n - 1] == f->wants[open->want + n].draft)
 		n++;
 	return n;
 }
@@ -103,8 +106,10 @@ static int settle_run(struct open_runs *o, struct pending_plan *f, struct pendin
 	if (!open->n)
 		return 0;
 	open->count = accepted(f, open);
-	for (uint32_t i = open->count; i < open->n; i++)
+	for (uint32_t i = open->count ? open->count : 1; i < open->n; i++)
 		f->wants[at + i].dropped = true;
+	if (open->count == 0)
+		return 0;
 	struct slot *slot = slots_get(o->slots, open->slot, NULL);
 	if (slot)
 		draft_took(&slot->pace, open->n - 1, open->count - 1);

@@ -28,6 +28,8 @@ struct pending_want {
 	int32_t n_logprobs; /* -1: none; k: also the k most likely tokens */
 	bool mirostat;      /* the token changes the sequence's mu */
 	int32_t draft;      /* in an open run: the draft in this row; -1: the last token */
+	bool open;          /* a row of an open run */
+	bool cut;           /* no draft is accepted from this row on: it has no mask */
 	bool held;          /* the row gets no token in this step: its mask is not ready */
 	bool dropped;       /* a row after the tokens that an open run gives (open_runs.h) */
 	size_t top0;

@@ -166,7 +166,8 @@ static void reserve(struct sampler *s, const struct batch_want *wants, int n, st
 						  : chosen_row(s, &wants[i], slot);
 		s->rows[i].row = i;
 		stride = s->rows[i].n_logprobs > stride ? s->rows[i].n_logprobs : stride;
-		if (wants[i].forced < 0)
+		/* An open run's own tokens are counted when they are compared with the drafts. */
+		if (wants[i].forced < 0 && wants[i].draft < 0)
 			slots_sample(s->slots, wants[i].slot, wants[i].position, false);
 	}
 	struct pending_want *to = pending_room(s->pending, f, n, stride, out);
@@ -177,6 +178,8 @@ static void reserve(struct sampler *s, const struct batch_want *wants, int n, st
 		to[i].n_logprobs = s->rows[i].n_logprobs;
 		to[i].mirostat = s->rows[i].mirostat != 0;
 		to[i].draft = wants[i].draft;
+		to[i].open = wants[i].open;
+		to[i].cut = wants[i].draft >= 0 && guide_has(s->guide, wants[i].slot);
 		to[i].held = to[i].dropped = false;
 	}
 }
@@ -240,11 +243,31 @@ static void sit_out(struct sampler *s, const struct batch_want *w, int i, struct
 {
 	struct slot *slot = slots_get(s->slots, w->slot, NULL);
 	slots_sample(s->slots, w->slot, w->position, true);
-	const struct batch_want nothing = {w->row, w->slot, w->position, 0, 0, -1};
+	const struct batch_want nothing = {w->row, w->slot, w->position, 0, 0, -1, false};
 	s->rows[i] = forced_row(s, &nothing, slot);
 	s->rows[i].row = i;
 	s->rows[i].n_logprobs = to->n_logprobs = -1;
 	to->held = true;
+}
+
+/* Add the masks of the draft rows after the first row of an open run: wants[0], row i, with its mask made.
+ * n: wants from there on.  A row has a mask if its draft is allowed by the mask before it, and the mask takes
+ * little work; else the run is cut there. */
+static void mask_drafts(struct sampler *s, const struct batch_want *wants, int n, int i,
+			struct pending_want *to)
+{
+	const uint32_t slot = wants->slot, words = guide_words(s->guide);
+	const uint32_t n_out = wants->position - slots_get(s->slots, slot, NULL)->n_prompt;
+	const uint32_t *before = s->rows[i].mask;
+	for (int k = 1; before && k < n && wants[k].slot == slot && wants[k].draft >= 0; k++) {
+		const uint32_t draft = (uint32_t)wants[k].draft;
+		uint32_t *mask = s->masks + (size_t)(i + k) * words;
+		if (!(before[draft / 32] >> draft % 32 & 1) ||
+		    guide_mask_after(s->guide, slot, n_out + (uint32_t)k - 1, draft, mask) != GUIDE_MASK)
+			break;
+		s->rows[i + k].mask = before = mask;
+		to[k].cut = false;
+	}
 }
 
 /* Add the masks of n rows; their wants begin at `first` in f. */
@@ -257,7 +280,7 @@ static int add_masks(struct sampler *s, struct tp_group *g, const struct batch_w
 	for (int i = 0; !rc && i < n; i++) {
 		const uint32_t slot = wants[i].slot, at = first + (uint32_t)i;
 		uint32_t *mask = s->masks + (size_t)i * guide_words(s->guide);
-		if (wants[i].forced >= 0 || !guide_has(s->guide, slot))
+		if (wants[i].forced >= 0 || wants[i].draft >= 0 || !guide_has(s->guide, slot))
 			continue;
 		const enum guide_answer answer = guide_mask(s->guide, slot, f->number, mask);
 		if (answer == GUIDE_MASK)
@@ -266,6 +289,8 @@ static int add_masks(struct sampler *s, struct tp_group *g, const struct batch_w
 		f->wants[at].failure = failure ? xstrdup(failure) : NULL;
 		if (answer == GUIDE_LATER)
 			sit_out(s, &wants[i], i, &f->wants[at]);
+		else if (wants[i].open)
+			mask_drafts(s, wants + i, n - i, i, &f->wants[at]);
 		else
 			guide_expect(s->guide, slot, f->number, at);
 		if (s->moves)
@@ -369,7 +394,8 @@ int sampler_take(struct sampler *s, const struct pending_plan *f, struct result 
 			continue;
 		if (f->wants[i].held) {
 			result_add_held(r, f->wants[i].slot);
-			result_add_token(r, 0);
+			if (!f->wants[i].open)
+				result_add_token(r, 0);
 			if (f->wants[i].mirostat)
 				result_add_mu(r, 0);
 			continue;

@@ -216,6 +216,10 @@ int slots_drew(struct slots *s, uint32_t slot, uint64_t number, uint32_t positio
 	of->n_tokens = position + 1 + n;
 	of->n_kv = position + n;
 	const uint32_t id = (uint32_t)last;
+	const int32_t *drafts = slots_tokens(s, slot) + position + 1;
+	for (uint32_t i = 0; s->guide && i < n; i++)
+		guide_put(s->guide, slot, position + 1 + i - of->n_prompt,
+			  i + 1 < n ? (uint32_t)drafts[i] : id);
 	return upload_tokens(s, slot, position + n, &id, 1, why);
 }
 

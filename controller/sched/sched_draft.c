@@ -23,13 +23,11 @@ uint32_t sched_reach(const struct seq *q, uint32_t rows)
  *   beam search          the controller chooses its tokens
  *   pooled               no token is sampled
  *   mirostat             its state, mu, changes with every token drawn, also with one that is not returned
- *   structured output    the mask of a draft's row depends on the drafts before it
  *   first token          its row ends the prompt; outputs of the job may fork from it */
 static bool may_draft(const struct seq *q)
 {
 	const struct params *p = &q->group->params;
-	return !q->group->beam && !p->pool && !p->mirostat && !p->constraint &&
-	       seq_n_out(q) + q->n_pending > 0;
+	return !q->group->beam && !p->pool && !p->mirostat && seq_n_out(q) + q->n_pending > 0;
 }
 
 uint32_t sched_drafts(const struct sched *s, const struct planning *p, const struct seq *q)

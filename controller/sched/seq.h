@@ -51,8 +51,7 @@ struct seq {
 	/* Deferral (sched_impl.h draws it): the state after all plans in flight. */
 	uint32_t n_pending;  /* tokens that plans in flight choose at least: ids not known yet */
 	uint32_t n_slack;    /* further tokens that open runs in flight may choose (sched_impl.h) */
-	uint32_t n_computed; /* positions with K and V in the cache, including plans in flight, without slack
-		* */
+	uint32_t n_computed; /* positions with K and V, including plans in flight, without slack */
 	uint32_t n_before;   /* n_computed before the last plan with a run of this sequence */
 	uint64_t planned;    /* number of the last plan with a run of this sequence */
 	uint64_t entered;    /* number of the plan that gave it its slot, or set its token in that slot */
