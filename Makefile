@@ -12,7 +12,7 @@
 #   make check-full     make check, with every combination of modes, types and instruction sets
 #   make lint           the house rules          make format      lay every source out
 #   make asan | tsan    tests under AddressSanitizer and UBSan; end-to-end tests under ThreadSanitizer
-#   make sim | fuzz | chaos | crash | guided | inject | mutate     longer tests: docs/CONTRIBUTING.md
+#   make sim | speculate | fuzz | chaos | crash | guided | inject | mutate     longer tests: docs/CONTRIBUTING.md
 #   make bench | bench-http                      figures: docs/performance/
 #   make cudasim | gpu-check | gpu-bench         the CUDA kernels, emulated or on a GPU
 #   make sass           what nvcc made of them, against its bounds: docs/performance/cuda.md
@@ -113,7 +113,7 @@ LDLIBS_quern-controller := -lcurl # spans to a collector
 LDLIBS_quern       := -lcurl -ledit # quern pull; line editing of quern chat
 LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lsqlite3 -lgnutls -lm -lpthread -ldl
 
-.PHONY: all help run proof test check check-full check-unit check-e2e deps deps-check deps-test deps-lint tests lint objects format clang asan tsan sim fuzz fuzzers chaos crash bench clean
+.PHONY: all help run proof test check check-full check-unit check-e2e deps deps-check deps-test deps-lint tests lint objects format clang asan tsan sim speculate fuzz fuzzers chaos crash bench clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -218,6 +218,10 @@ tsan: deps-test
 		build/venv/bin/python -m pytest -q -p no:cacheprovider $(TSAN_TESTS); rc=$$?; \
 	if ls $(BUILD)/tsan/report.* >/dev/null 2>&1; then cat $(BUILD)/tsan/report.*; exit 1; fi; exit $$rc
 
+# Sequences with drafts against the same without:  make speculate ROUNDS=50, each of 20,480 tokens
+ROUNDS ?= 50
+speculate: $(BUILD)/tests/unit/worker/test_open_runs
+	QUERN_SPECULATE_ROUNDS=$(ROUNDS) $< --timeout 86400
 # Seeds of the scheduler's simulation:  make sim SEEDS=1000000 SEED0=1
 SEEDS ?= 10000
 SEED0 ?= 1

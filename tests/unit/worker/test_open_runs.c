@@ -9,7 +9,7 @@
 #include <criterion/parameterized.h>
 #include <poll.h>
 
-enum { SLOTS = 8, N_PROMPT = 40, N_NEW = 48, VOCAB = 250, TOP = 3 };
+enum { SLOTS = 8, N_PROMPT = 40, N_NEW = 64, VOCAB = 250, TOP = 3 };
 
 struct token {
 	uint32_t id;
@@ -262,13 +262,15 @@ static void check_same(uint32_t percent)
 				     got[s].tokens[i].id, want[s].tokens[i].id, percent);
 }
 
-static void begin(void)
+/* Make the round's prompts and parameters. */
+static void begin(uint32_t round)
 {
-	rng = 1;
+	rng = 1 + round;
 	for (uint32_t s = 0; s < SLOTS; s++) {
 		for (uint32_t i = 0; i < N_PROMPT; i++)
-			prompts[s][i] = (i * i * 31 + i * 7 + s * 5) % VOCAB;
+			prompts[s][i] = (i * i * 31 + i * 7 + s * 5 + round * 11) % VOCAB;
 		make_params(s);
+		params[s].seed += 100 * round;
 	}
 }
 
@@ -293,23 +295,26 @@ ParameterizedTest(struct run_case *c, open_runs, same_bits)
 	static uint32_t percent;
 	static const struct draft_source source = {propose, &percent};
 	static const uint32_t percents[] = {0, 60, 95, 100};
-	begin();
+	const char *rounds = getenv("QUERN_SPECULATE_ROUNDS");
 	driver_drafts = &source;
 	open_worker(c);
-	one_by_one();
-	for (int i = 0; i < 8; i++) {
-		percent = percents[i / 2];
-		n_proposed = n_asked = 0;
-		const uint32_t n_plans = with_drafts(i % 2);
-		check_same(percent);
-		cr_assert_gt(n_proposed, n_asked, "some runs have several drafts");
-		if (percent == 0)
-			cr_assert_gt(n_plans, 40);
-		if (percent == 100)
-			cr_assert_lt(n_plans, 20, "accepted drafts save steps");
+	for (uint32_t round = 0; round < (rounds ? strtoul(rounds, NULL, 10) : 1); round++) {
+		begin(round);
+		one_by_one();
+		for (int i = 0; i < 8; i++) {
+			percent = percents[i / 2];
+			n_proposed = n_asked = 0;
+			const uint32_t n_plans = with_drafts(i % 2);
+			check_same(percent);
+			cr_assert_gt(n_proposed, n_asked, "some runs have several drafts");
+			if (percent == 0)
+				cr_assert_gt(n_plans, 40);
+			if (percent == 100)
+				cr_assert_lt(n_plans, 30, "accepted drafts save steps");
+		}
+		end();
 	}
 	driver_close(&d);
-	end();
 }
 
 /* Threads make every mask, so that runs with and without drafts sit out. */
@@ -319,7 +324,7 @@ Test(open_runs, rows_that_sit_out_change_no_token)
 	static const struct draft_source source = {propose, &percent};
 	static const struct guide_work late = {.n_threads = 1, .at_once = 1};
 	const struct run_case c = {"demo", "int8", "auto"};
-	begin();
+	begin(0);
 	open_worker(&c);
 	one_by_one();
 	driver_close(&d);
