@@ -217,7 +217,8 @@ TABLE: Dict[str, Dict[str, Name]] = {
         "cpu_offload_gb": _no("use fewer bits, or tensor_parallel_size", 0),
         "scheduling_policy": _no("priorities count, then the order", "fcfs", "priority"),
         "enable_lora": _no("there are no adapters: merge it into the model", False),
-        "speculative_config": _no("there is no speculation"), "model_impl": _no("there is one", "auto"),
+        "speculative_config": _no("drafts come from the sequence's own tokens: speculate=\"ngram\""),
+        "model_impl": _no("there is one", "auto"),
         "generation_config": _no("the model's own; SamplingParams override it", "auto"),
         "override_generation_config": _no("use SamplingParams", None, {}),
         "logits_processors": _no("functions cannot be sent to the service; logit_bias, allowed_token_ids, bad_words and "
@@ -263,7 +264,7 @@ _REST: Tuple[Tuple[str, str], ...] = (
         "jit_monitor_verbose kv_cache_metrics kv_cache_metrics_sample log_config_file logging_config "
         "otlp_traces_endpoint per_request_spec_decode_metrics profiler_config show_hidden_metrics_for_version "
         "watchdog_config"),
-    ("there is no speculation",
+    ("drafts come from the sequence's own tokens: speculate=\"ngram\"",
         "spec_method spec_model spec_tokens"),
     ("the service has no such option: quern serve --help lists those that it has",
         "additional_config allow_deprecated_quantization attention_backend aux_output_config cpu_offload_params "
