@@ -94,7 +94,8 @@ def make(name, out, kinds=None):
     found = []
     for n, s in tensors(family):
         kind = "F32" if len(s) == 1 else next((k for part, k in (kinds or {}).items() if part in n), all_kinds)
-        found.append((n, s, data(n, s, kind), TYPES[kind][0]))
+        source = kind if len(s) > 1 else all_kinds      # the type of the model keys the norms of all
+        found.append((n, s, data(n, s, source), TYPES[kind][0]))
     meta = {"general.architecture": family} | {f"{family}.{k}": v for k, v in {
         "block_count": LAYERS, "embedding_length": HIDDEN, "feed_forward_length": INTER, "attention.head_count": HEADS,
         "attention.head_count_kv": KV, "attention.key_length": HEAD, "context_length": CONTEXT, "rope.freq_base": 1e4,
