@@ -366,7 +366,7 @@ static const struct ct_format ct_formats[] = {
 	{"mxfp8-quantized", QUANT_MXFP8, "float", 8, 8, 32},
 };
 
-/* Read "weights" of a config group whose format has groups of one size. */
+/* Read "weights" of a config group in a format with groups of one size. */
 static int read_ct_blocks(const struct reader *r, const json_t *w, const struct ct_format *f,
 			  struct quant_scheme s)
 {

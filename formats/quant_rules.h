@@ -1,8 +1,8 @@
 /* quant_rules.h - patterns of module names in quantization_config, and the rule that each is for.
  *
  *   "model.layers.0.mlp.up_proj"   the module of this name
- *   "re:.*self_attn.*"             compressed-tensors: modules whose name begins with a match, as PCRE2 and
- *                                  Python understand it
+ *   "re:.*self_attn.*"             compressed-tensors: names that begin with a match, as PCRE2 and Python
+ *                                  understand it
  *   "Linear"                       compressed-tensors: a class; every linear module without a pattern of its
  *                                  own
  *   "model.layers.*.self_attn*"    ModelOpt: * stands for any text, ? for one character

@@ -61,7 +61,7 @@ def load_file(folder, path, name):
 
 @functools.cache
 def nvfp4_tensor():
-    """ModelOpt's class, of an installed package whose other modules need more packages than are here."""
+    """ModelOpt's class, of an installed package; its other modules need more packages than are here."""
     folder = os.path.join(importlib.util.find_spec("modelopt").submodule_search_locations[0], "torch/quantization")
     unused = dict.fromkeys(("fp4_compatible", "reduce_amax", "reduce_block_amax", "reduce_block_padding", "E2M1_MAX",
                             "E4M3_MAX", "fp8_max_for_normalization"), 0)

@@ -1,4 +1,4 @@
-/* Types of quantized checkpoints whose values follow from a table: NVFP4, MXFP4, MXFP8, NF4 and LLM.int8;
+/* Types of quantized checkpoints with a table of values: NVFP4, MXFP4, MXFP8, NF4 and LLM.int8;
  * ModelOpt's, bitsandbytes' and mixed configurations; patterns of module names. */
 #include "base/file.h"
 #include "formats/quant_rules.h"
@@ -191,7 +191,7 @@ Test(quant_types, a_block_of_nf4_goes_on_in_the_next_row)
 	done();
 }
 
-/* A layer whose scales are quantized too: nested_blocksize 1, so that each block has another scale. */
+/* A layer with quantized scales: nested_blocksize 1, so that each block has another scale. */
 static void nested_layer(struct tensor t[TENSORS], const float *map)
 {
 	static const unsigned char absmax[BLOCKS] = {3, 250};
