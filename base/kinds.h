@@ -1,4 +1,4 @@
-/* kinds.h - kinds of layers, by the positions whose K and V they read.
+/* kinds.h - kinds of layers, by the positions of which they read K and V.
  * Layers of full attention read all earlier positions, layers with a sliding window only the last ones.  The
  * layers of a model are cut into kinds of equally many layers, so that a block of any kind has the same size
  * and all kinds share one pool.  A sequence has a block table for each kind:
@@ -39,8 +39,8 @@ static inline bool kinds_have_windows(const struct kinds *k)
 }
 
 /* Return the most blocks, of all kinds, that a sequence holds while it grows to n_tokens in steps of at most
- * `chunk`: of a kind with a window those of the window, of two chunks (the one being computed, and the one
- * whose blocks a plan in flight may still read), and one that the window begins in. */
+ * `chunk`: of a kind with a window those of the window, of two chunks (a plan in flight may still
+ * read the one before the last), and one that the window begins in. */
 static inline uint32_t kinds_blocks(const struct kinds *k, uint32_t n_tokens, uint32_t block_size,
 				    uint32_t chunk)
 {

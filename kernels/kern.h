@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 enum { KERN_PICK_MAX = 4096 }; /* most pairs in one pick() */
-enum { KERN_ABI = 26 };        /* version of this header; a shared object of another version is refused */
+enum { KERN_ABI = 27 };        /* version of this header; a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -307,7 +307,7 @@ struct kern_qkv_args {      /* pointers: device memory */
 	enum kern_rope_style style;
 	int n_q_heads, n_kv_heads, head_dim;
 	struct kern_kv *kv; /* out: K and V of every row, stored at its position */
-	int kind;           /* kind of layers, whose tables are used */
+	int kind;           /* kind of layers: selects the tables */
 	int layer;          /* layer of kv */
 };
 

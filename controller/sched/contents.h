@@ -80,7 +80,7 @@ void contents_release(struct contents *c, int32_t node);
 
 /* Return the block of this store that holds the node's content for a kind, or CONTENTS_NONE. */
 int32_t contents_at(const struct contents *c, int32_t node, uint32_t kind, enum contents_store store);
-/* Return the node whose content a block holds, or CONTENTS_NONE; kind: the kind of a block with a node. */
+/* Return the node that a block holds the content of, or CONTENTS_NONE; kind: of a block with a node. */
 int32_t contents_node(const struct contents *c, enum contents_store store, uint32_t id);
 uint32_t contents_kind(const struct contents *c, enum contents_store store, uint32_t id);
 /* Record that block id of this store holds the node's content for a kind.  Neither the store has a copy of

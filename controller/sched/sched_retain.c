@@ -209,8 +209,8 @@ static bool last_is_lost(const struct sched *s, const struct seq *q)
 	return lost;
 }
 
-/* Give up the nodes at the end whose blocks were evicted: all nodes, if they are of no use without the last
- * ones, as with windows. */
+/* Give up the nodes at the end, if their blocks were evicted: all nodes, if they are of no use without the
+ * last ones, as with windows. */
 static void trim(struct sched *s, struct seq *q)
 {
 	const bool whole = params_needs_rows(&q->group->params) || kinds_have_windows(&s->kinds);

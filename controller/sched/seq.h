@@ -57,7 +57,7 @@ struct seq {
 	uint64_t entered;    /* number of the plan that gave it its slot, or set its token in that slot */
 	uint32_t n_entered;  /* n_tokens at that time */
 	struct block_table table; /* device blocks; host blocks while swapped */
-	uint32_t n_named;         /* its first rows, whose contents have a node */
+	uint32_t n_named;         /* its first rows, which have a node */
 	int32_t node;             /* node of the last of these, held; n_named is 0: CONTENTS_NONE */
 	/* While waiting: positions whose blocks it retains, 0: none.  `node` is then the node of the last
 	 * of these blocks, which may be partly filled, and n_named the number of all. */
