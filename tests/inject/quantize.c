@@ -52,7 +52,7 @@ static int safetensors(const char *src, const char *dst, struct why *why)
 static int nearest(const char *type, const char *src, const char *dst, struct why *why)
 {
 	return round_run(&(struct quantize_options){.source = src, .dst = dst, .type = type, .n_threads = 1},
-			 why);
+			 &(struct round_importance){0}, why);
 }
 
 static int q8_0(const char *src, const char *dst, struct why *why)
