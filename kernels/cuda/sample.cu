@@ -214,7 +214,7 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_mirostat_kernel(stru
 			return draw_mirostat(s, r, f, likeliest, &mu);
 		});
 		if (tid() == 0) {
-			a.tokens[r.hist0 + r.n_hist + r.shift] = token;
+			*place_of(a, i) = token;
 			a.tokens[r.mu_at] = mu; /* all threads have read it: choose() has barriers */
 		}
 	}
@@ -237,13 +237,13 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_kernel(struct sample
 	const double sum = add_blocks(s, blocks_of(n), [=](int b) { return parts[b].sum; });
 	t.log_sum = sum > 0 ? sample_log((float)sum) : 0.0f;
 	if (draws_mirostat(r)) {
-		token = a.tokens[r.hist0 + r.n_hist + r.shift];
+		token = *place_of(a, i);
 	} else if (token < 0) {
 		token = choose(a, s, r, i, t.max, best, [&](const struct source &f, int likeliest) {
 			return draw(s, r, f, likeliest);
 		});
 		if (tid() == 0)
-			a.tokens[r.hist0 + r.n_hist + r.shift] = token;
+			*place_of(a, i) = token;
 	}
 	const float v = token < n ? raw_logit(x, mask, token) : -INFINITY;
 	int rank = 0;

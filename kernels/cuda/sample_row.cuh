@@ -106,6 +106,14 @@ KERN_DEV struct row row_of(const struct sample_args &a, int i)
 	return a.rows[i];
 }
 
+/* Return the place of the token that row i draws.  It is read where it is used, since sample_kernel() has no
+ * registers to keep it in. */
+KERN_DEV int32_t *place_of(const struct sample_args &a, int i)
+{
+	const volatile struct row *r = &a.rows[i];
+	return a.tokens + r->hist0 + r->n_hist + r->shift;
+}
+
 KERN_DEV const float *logits_of(const struct sample_args &a, const struct row &r)
 {
 	return a.logits + (size_t)r.row * (size_t)a.n_vocab;
