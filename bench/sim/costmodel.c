@@ -41,7 +41,6 @@ int costmodel_named(const char *name, struct costmodel *out, struct why *why)
 	for (size_t i = 0; i < N_DEVICES; i++) {
 		if (strcmp(devices[i].name, name) == 0) {
 			*out = devices[i];
-			out->kinds = KINDS_ONE;
 			buf_fini(&names);
 			return 0;
 		}
@@ -57,9 +56,15 @@ double costmodel_kv_bytes(const struct costmodel *c)
 	return fmax(0, c->memory_bytes * memory_share - c->weights_bytes);
 }
 
+const struct kinds *costmodel_kinds(const struct costmodel *c)
+{
+	static const struct kinds one = {.n = 1};
+	return c->kinds.n ? &c->kinds : &one;
+}
+
 double costmodel_block_bytes(const struct costmodel *c, uint32_t block_size)
 {
-	return c->kv_token_bytes * block_size / c->kinds.n;
+	return c->kv_token_bytes * block_size / costmodel_kinds(c)->n;
 }
 
 uint32_t costmodel_blocks(const struct costmodel *c, double kv_bytes, uint32_t block_size)
@@ -71,12 +76,13 @@ uint32_t costmodel_blocks(const struct costmodel *c, double kv_bytes, uint32_t b
 double costmodel_step_us(const struct costmodel *c, const struct plan *p, uint32_t block_size)
 {
 	double block_bytes = costmodel_block_bytes(c, block_size);
+	const struct kinds *kinds = costmodel_kinds(c);
 	double positions = 0, n_decodes = 0;
 	for (uint32_t i = 0; i < p->n_runs; i++)
 		if (p->runs[i].n_rows) {
 			const uint32_t pos0 = p->runs[i].pos0, end = pos0 + p->runs[i].n_rows;
-			for (uint32_t k = 0; k < c->kinds.n; k++)
-				positions += (double)(end - kinds_first(&c->kinds, k, pos0)) / c->kinds.n;
+			for (uint32_t k = 0; k < kinds->n; k++)
+				positions += (double)(end - kinds_first(kinds, k, pos0)) / kinds->n;
 			n_decodes += c->decode_row_us > 0 && p->runs[i].n_rows == 1;
 		}
 	double memory_s = (c->weights_bytes + positions * c->kv_token_bytes) / c->bytes_per_s;
@@ -157,7 +163,6 @@ static int read_cpu(struct costmodel_device *d, struct why *why)
 		.flop_per_s = products_per_s(cpu, d->mode) * cpu_products,
 		.link_bytes_per_s = probed(cpu, "read") / 2,
 		.memory_bytes = (double)json_integer_value(json_object_get(cpu, "bytes_free")),
-		.kinds = KINDS_ONE,
 	};
 	if (!(d->cost.bytes_per_s > 0 && d->cost.flop_per_s > 0))
 		rc = err_why(why, -EIO, "quern-worker --inspect cpu measured nothing");

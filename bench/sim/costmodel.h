@@ -33,13 +33,15 @@ struct costmodel {
 	double weights_bytes;  /* read once per step */
 	double flop_per_token; /* for one row: twice the parameters */
 	double kv_token_bytes; /* K and V of one position, all kinds of layers */
-	struct kinds kinds;    /* kinds of layers; a block holds K and V of one kind */
+	struct kinds kinds;    /* kinds of layers; a block holds K and V of one kind; n 0: one kind */
 	double decode_row_us;  /* time of a run of one row, in place of its FLOP; 0: use the FLOP */
 };
 
 /* Find a named device, with Qwen3-8B AWQ.  -EINVAL: unknown; why lists the known names. */
 int costmodel_named(const char *name, struct costmodel *out, struct why *why);
 
+/* Return the kinds of layers; never 0. */
+const struct kinds *costmodel_kinds(const struct costmodel *c);
 /* Return the bytes of a block. */
 double costmodel_block_bytes(const struct costmodel *c, uint32_t block_size);
 /* Return the number of blocks that fit in kv_bytes, at most COSTMODEL_BLOCKS_MAX; 0: none. */

@@ -221,9 +221,10 @@ uint64_t replay_running_tokens(const struct replay_config *c)
 uint64_t replay_running_blocks(const struct replay_config *c)
 {
 	/* Includes the scheduler's admission watermark. */
-	uint64_t each = kinds_blocks(&c->cost.kinds, (uint32_t)replay_running_tokens(c) + c->sched.block_size,
+	uint64_t each = kinds_blocks(costmodel_kinds(&c->cost),
+				     (uint32_t)replay_running_tokens(c) + c->sched.block_size,
 				     c->sched.block_size, replay_chunk(c)) +
-			c->cost.kinds.n;
+			costmodel_kinds(&c->cost)->n;
 	return each * c->running * 17 / 16 + 16;
 }
 
@@ -242,8 +243,8 @@ static void add_running(struct replay *r)
 static void arrive(struct replay *r, uint32_t id)
 {
 	const struct request *q = &r->requests[id];
-	const uint64_t pool = kinds_tokens(&r->cfg->cost.kinds, r->cfg->n_blocks, r->cfg->sched.block_size,
-					   replay_chunk(r->cfg));
+	const uint64_t pool = kinds_tokens(costmodel_kinds(&r->cfg->cost), r->cfg->n_blocks,
+					   r->cfg->sched.block_size, replay_chunk(r->cfg));
 	uint64_t most = pool < r->cfg->max_context ? pool : r->cfg->max_context;
 	if ((uint64_t)q->n_prompt + q->n_output > most) {
 		r->report->n_refused++;
@@ -565,7 +566,7 @@ int replay_run(const struct replay_config *cfg, const struct trace *trace, struc
 	r.measuring = !cfg->running;
 	r.clock_ns = clock_cost_ns();
 	r.sched = sched_new(&cfg->sched);
-	sched_set_kinds(r.sched, &cfg->cost.kinds);
+	sched_set_kinds(r.sched, costmodel_kinds(&cfg->cost));
 	sched_start(r.sched, cfg->n_blocks, cfg->n_host_blocks, 1);
 	sched_speed(r.sched, cfg->cost.flop_per_s / cfg->cost.flop_per_token, cfg->cost.link_bytes_per_s,
 		    (uint64_t)costmodel_block_bytes(&cfg->cost, cfg->sched.block_size));

@@ -328,9 +328,9 @@ static int take_lock(const char *dir, int *fd, struct why *why)
 	return rc;
 }
 
-int cache_place_open(struct cache_place *p, const char *name, const char *commit, struct why *why)
+int cache_target_open(struct cache_target *p, const char *name, const char *commit, struct why *why)
 {
-	*p = (struct cache_place){.lock = -1};
+	*p = (struct cache_target){.lock = -1};
 	char *root = cache_root(why);
 	if (!root)
 		return -ENOENT;
@@ -342,14 +342,14 @@ int cache_place_open(struct cache_place *p, const char *name, const char *commit
 	return rc ? rc : take_lock(p->dir, &p->lock, why);
 }
 
-void cache_place_close(struct cache_place *p)
+void cache_target_close(struct cache_target *p)
 {
 	if (p->lock >= 0)
 		close(p->lock);
 	free(p->dir);
 	free(p->final);
 	free(p->staging);
-	*p = (struct cache_place){.lock = -1};
+	*p = (struct cache_target){.lock = -1};
 }
 
 static bool is_file_of(const char *dir, const char *path, int64_t size)
@@ -361,7 +361,7 @@ static bool is_file_of(const char *dir, const char *path, int64_t size)
 	return yes;
 }
 
-bool cache_place_has(const struct cache_place *p, const struct file_list *l)
+bool cache_target_has(const struct cache_target *p, const struct file_list *l)
 {
 	for (size_t i = 0; i < l->n; i++)
 		if (l->files[i].chosen && !is_file_of(p->final, l->files[i].path, l->files[i].size))
@@ -393,7 +393,7 @@ static int link_one(void *ctx, const char *dir, const char *name, const struct s
 }
 
 /* Link files of another commit's entry that have the same digest in its manifest. */
-static void link_same(const struct cache_place *p, const char *other, const struct file_list *l)
+static void link_same(const struct cache_target *p, const char *other, const struct file_list *l)
 {
 	char *path = file_join(other, manifest_name);
 	json_t *o = NULL;
@@ -421,7 +421,7 @@ static void link_same(const struct cache_place *p, const char *other, const stru
 }
 
 struct others {
-	const struct cache_place *p;
+	const struct cache_target *p;
 	const struct file_list *l;
 };
 
@@ -434,7 +434,7 @@ static void link_from(void *ctx, const char *dir, const char *base)
 	free(other);
 }
 
-int cache_place_stage(const struct cache_place *p, const struct file_list *l, struct why *why)
+int cache_target_stage(const struct cache_target *p, const struct file_list *l, struct why *why)
 {
 	int rc = make_dirs(p->staging, why);
 	if (!rc && file_is_dir(p->final)) {
@@ -467,13 +467,13 @@ static int write_manifest(const char *dir, const struct source *s, const struct 
 	return rc;
 }
 
-int cache_place_touch(const struct cache_place *p, const struct source *s, const struct file_list *l,
+int cache_target_touch(const struct cache_target *p, const struct source *s, const struct file_list *l,
 		      struct why *why)
 {
 	return write_manifest(p->final, s, l, why);
 }
 
-int cache_place_publish(const struct cache_place *p, const struct source *s, const struct file_list *l,
+int cache_target_publish(const struct cache_target *p, const struct source *s, const struct file_list *l,
 			struct why *why)
 {
 	char *old = xasprintf("%s/.%s.old", p->dir, l->commit);

@@ -58,27 +58,27 @@ bool cache_matches(const struct cached *c, const char *text);
  * nothing is found, out is word.  name: the model's name if it is from the cache, else "". */
 void cache_find(const char *word, char out[PATH_MAX], char name[CACHED_NAME]);
 
-/* A place to write a model: ROOT/ORG/NAME, locked. */
-struct cache_place {
+/* The directory in the cache that a model is written to, ROOT/ORG/NAME, locked. */
+struct cache_target {
 	char *dir;     /* ROOT/ORG/NAME */
 	char *final;   /* .../COMMIT */
 	char *staging; /* .../.COMMIT.part */
 	int lock;
 };
 /* Make the folders and take the lock.  -EBUSY: another command holds it. */
-int cache_place_open(struct cache_place *p, const char *name, const char *commit, struct why *why);
+int cache_target_open(struct cache_target *p, const char *name, const char *commit, struct why *why);
 /* Return whether the finished entry already has all chosen files of l. */
-bool cache_place_has(const struct cache_place *p, const struct file_list *l);
+bool cache_target_has(const struct cache_target *p, const struct file_list *l);
 /* Make the staging directory, with links to files that have the same digest in the finished entry or in other
  * entries of this name. */
-int cache_place_stage(const struct cache_place *p, const struct file_list *l, struct why *why);
+int cache_target_stage(const struct cache_target *p, const struct file_list *l, struct why *why);
 /* Write the manifest and rename the staging directory to its final name, replacing any directory there. */
-int cache_place_publish(const struct cache_place *p, const struct source *s, const struct file_list *l,
+int cache_target_publish(const struct cache_target *p, const struct source *s, const struct file_list *l,
 			struct why *why);
 /* Update the date and revision of a finished entry from which no file was missing. */
-int cache_place_touch(const struct cache_place *p, const struct source *s, const struct file_list *l,
+int cache_target_touch(const struct cache_target *p, const struct source *s, const struct file_list *l,
 		      struct why *why);
-void cache_place_close(struct cache_place *p);
+void cache_target_close(struct cache_target *p);
 
 /* Remove an entry; *bytes is the space that its files took. */
 int cache_remove(const struct cached *c, int64_t *bytes, struct why *why);

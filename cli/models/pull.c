@@ -36,7 +36,7 @@ struct pull {
 	struct source source;
 	struct http *http;
 	struct file_list files;
-	struct cache_place place;
+	struct cache_target target;
 	int64_t began_us, line_us, at_first; /* at_first: bytes present at the start */
 	int shown_percent;
 };
@@ -116,7 +116,7 @@ static void print_done(const struct pull *p, const struct download *d)
 	       term_bytes((double)bytes, a, sizeof a));
 	if (d->received)
 		printf("; %s fetched in %.0f s", term_bytes((double)d->received, b, sizeof b), s);
-	printf("\n  in %s\n", p->place.final);
+	printf("\n  in %s\n", p->target.final);
 	if (d->unchecked)
 		term_note("the server has no checksums for %zu of the files: only their sizes were checked",
 			  d->unchecked);
@@ -160,12 +160,12 @@ static int fetch(struct pull *p, struct why *why)
 			     .connections = (int)opts_int(p->o, "connections"),
 			     .progress = show,
 			     .ctx = p};
-	int rc = cache_place_open(&p->place, p->source.name, p->files.commit, why);
+	int rc = cache_target_open(&p->target, p->source.name, p->files.commit, why);
 	if (rc)
 		return rc;
-	d.dir = p->place.staging;
-	if (!cache_place_has(&p->place, &p->files)) {
-		rc = cache_place_stage(&p->place, &p->files, why);
+	d.dir = p->target.staging;
+	if (!cache_target_has(&p->target, &p->files)) {
+		rc = cache_target_stage(&p->target, &p->files, why);
 		if (!rc)
 			rc = download_check_space(&p->files, d.dir, why);
 		p->began_us = p->line_us = clock_us();
@@ -175,10 +175,10 @@ static int fetch(struct pull *p, struct why *why)
 	}
 	/* Also update an entry that was already complete: it is now the newest, and its revision may have
 	 * another name. */
-	if (!rc && d.received == 0 && cache_place_has(&p->place, &p->files))
-		rc = cache_place_touch(&p->place, &p->source, &p->files, why);
+	if (!rc && d.received == 0 && cache_target_has(&p->target, &p->files))
+		rc = cache_target_touch(&p->target, &p->source, &p->files, why);
 	else if (!rc)
-		rc = cache_place_publish(&p->place, &p->source, &p->files, why);
+		rc = cache_target_publish(&p->target, &p->source, &p->files, why);
 	if (!rc)
 		print_done(p, &d);
 	return rc;
@@ -201,7 +201,7 @@ static int pull(struct pull *p, struct why *why)
 int cmd_pull(int argc, char **argv)
 {
 	struct opts o = {0};
-	struct pull p = {.o = &o, .at_first = -1, .place.lock = -1};
+	struct pull p = {.o = &o, .at_first = -1, .target.lock = -1};
 	struct why why;
 	opts_add_program(&o, OPTION_PULL);
 	int status = command_parse(&o, &usage, argc, argv);
@@ -219,7 +219,7 @@ int cmd_pull(int argc, char **argv)
 			status = term_finish(rc ? term_error("%s", why.text) : 0);
 		}
 	}
-	cache_place_close(&p.place);
+	cache_target_close(&p.target);
 	file_list_fini(&p.files);
 	http_close(p.http);
 	opts_fini(&o);

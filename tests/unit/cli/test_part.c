@@ -53,15 +53,15 @@ Test(pulled, each_file_and_the_model_are_on_the_disk_before_they_have_their_name
 	struct file_list l = {.files = files, .n = 2, .commit = "0123456789abcdef0123456789abcdef01234567"};
 	struct source s = {
 		.kind = SOURCE_HUB, .endpoint = "https://hub", .name = "org/name", .revision = "main"};
-	struct cache_place place;
-	cr_assert_eq(cache_place_open(&place, s.name, l.commit, &why), 0, "%s", why.text);
-	cr_assert_eq(cache_place_stage(&place, &l, &why), 0, "%s", why.text);
+	struct cache_target place;
+	cr_assert_eq(cache_target_open(&place, s.name, l.commit, &why), 0, "%s", why.text);
+	cr_assert_eq(cache_target_stage(&place, &l, &why), 0, "%s", why.text);
 	synced_below = root;
 	for (size_t i = 0; i < l.n; i++)
 		fetch(place.staging, &files[i]);
-	cr_assert_eq(cache_place_publish(&place, &s, &l, &why), 0, "%s", why.text);
+	cr_assert_eq(cache_target_publish(&place, &s, &l, &why), 0, "%s", why.text);
 	synced_below = NULL;
 	cr_expect_geq(synced_expect(), 4);
-	cr_expect(cache_place_has(&place, &l));
-	cache_place_close(&place);
+	cr_expect(cache_target_has(&place, &l));
+	cache_target_close(&place);
 }
