@@ -12,9 +12,11 @@ with the names of failed tests, and "N passed, N failed, N skipped"; exit 1 if a
 import ast
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -51,12 +53,29 @@ class Result:
         self.bad += faults
 
 
-def output_of(argv, env):
-    """(exit status, lines without colours, seconds, seconds of CPU time of the command and of what it has waited for)"""
+RUNNING = set()     # process groups of commands
+
+
+def end_all(number, _frame):
+    """Ctrl-C does not reach the groups: end them, and this program."""
+    for group in list(RUNNING):
+        os.killpg(group, signal.SIGKILL)
+    os._exit(128 + number)
+
+
+def output_of(argv, env, limit=1800):
+    """(exit status, lines without colours, seconds, seconds of CPU time of the command and of what it has waited for).  A
+    command that runs for more than `limit` seconds is killed with what it has started: Criterion does not end every test
+    that hangs."""
     start = time.monotonic()
     with subprocess.Popen(argv, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, cwd=ROOT) as p:
+                          stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True) as p:
+        timer = threading.Timer(limit, os.killpg, (p.pid, signal.SIGKILL))
+        timer.start()
+        RUNNING.add(p.pid)
         text = re.sub(r"\x1b\[[0-9;]*m", "", p.stdout.read().decode(errors="replace"))
+        timer.cancel()
+        RUNNING.discard(p.pid)
         _, status, used = os.wait4(p.pid, 0)
         p.returncode = os.waitstatus_to_exitcode(status)
     return p.returncode, text.splitlines(), time.monotonic() - start, used.ru_utime + used.ru_stime
@@ -121,7 +140,7 @@ def pytests(name, folders, *options, build):
         report = Path(folder) / "report.xml"
         status, lines, *times = output_of(
             ["build/venv/bin/python", "-m", "pytest", "-q", "-rfEs", "--maxfail=20", "-p", "no:cacheprovider",
-             f"--rootdir={ROOT}", f"--junitxml={report}", *options, *folders], {"QUERN_BUILD": str(build)})
+             f"--rootdir={ROOT}", f"--junitxml={report}", *options, *folders], {"QUERN_BUILD": str(build)}, 7200)
         skipped = list(skipped_in(report)) if report.exists() else []
         took = slowest(report) if report.exists() else []
     closing = [line for line in lines if re.search(r"(passed|failed|skipped|error).* in [\d.]+s", line)][-1:]
@@ -192,6 +211,8 @@ def results(build, only):
 
 
 def main(build, only="all"):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end_all)
     total = Result("")
     for r in results(ROOT / build, only):
         print(f"{r.name:44} {r.passed:4} passed {r.failed:3} failed {r.skipped:3} skipped {r.seconds:4.0f}s {r.cpu:4.0f}s of CPU",

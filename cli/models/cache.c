@@ -468,13 +468,13 @@ static int write_manifest(const char *dir, const struct source *s, const struct 
 }
 
 int cache_target_touch(const struct cache_target *p, const struct source *s, const struct file_list *l,
-		      struct why *why)
+		       struct why *why)
 {
 	return write_manifest(p->final, s, l, why);
 }
 
 int cache_target_publish(const struct cache_target *p, const struct source *s, const struct file_list *l,
-			struct why *why)
+			 struct why *why)
 {
 	char *old = xasprintf("%s/.%s.old", p->dir, l->commit);
 	int rc = write_manifest(p->staging, s, l, why);

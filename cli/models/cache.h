@@ -74,10 +74,10 @@ bool cache_target_has(const struct cache_target *p, const struct file_list *l);
 int cache_target_stage(const struct cache_target *p, const struct file_list *l, struct why *why);
 /* Write the manifest and rename the staging directory to its final name, replacing any directory there. */
 int cache_target_publish(const struct cache_target *p, const struct source *s, const struct file_list *l,
-			struct why *why);
+			 struct why *why);
 /* Update the date and revision of a finished entry from which no file was missing. */
 int cache_target_touch(const struct cache_target *p, const struct source *s, const struct file_list *l,
-		      struct why *why);
+		       struct why *why);
 void cache_target_close(struct cache_target *p);
 
 /* Remove an entry; *bytes is the space that its files took. */
