@@ -32,7 +32,8 @@ static bool may_draft(const struct seq *q)
 
 uint32_t sched_drafts(const struct sched *s, const struct planning *p, const struct seq *q)
 {
-	if (!s->cfg.drafts || !may_draft(q))
+	/* With windows, a block may be given away while an open run in flight still uses it. */
+	if (!s->cfg.drafts || !may_draft(q) || kinds_have_windows(&s->kinds))
 		return 0;
 	const uint32_t left = q->group->params.max_tokens - seq_n_out(q) - q->n_pending;
 	const uint32_t n = least(least(s->cfg.drafts, left - 1), least(p->draft_budget, p->budget - 1));
